@@ -1,0 +1,201 @@
+//! Which graphs are in memory, and who holds them there.
+//!
+//! A graph is loaded once however many callers ask for it: the first one starts the load, the others wait for the
+//! same one, and all get its result. It stays while anyone holds a [`Lease`] on it and is dropped with the last
+//! one. A failed load is forgotten as soon as its waiters have heard of it, so that the next caller tries anew.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+
+use crate::Error;
+use crate::backend::Graph;
+use crate::model::Signature;
+
+/// Graphs are per tenant: two tenants with the same bytes share nothing, so that neither can tell by timing
+/// whether the other has them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub tenant: Arc<str>,
+    pub digest: Arc<str>,
+}
+
+type Load = Shared<BoxFuture<'static, Result<Arc<dyn Graph>, Error>>>;
+
+struct Slot {
+    load: Load,
+    leases: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct Residency {
+    slots: DashMap<Key, Slot>,
+    pub loads: AtomicU64,
+    pub unloads: AtomicU64,
+    pub failed_loads: AtomicU64,
+}
+
+/// Holds a graph in memory. Dropping the last lease of a graph unloads it.
+pub struct Lease {
+    graph: Arc<dyn Graph>,
+    _claim: Claim,
+}
+
+/// A place in a slot's count, given back on drop.
+struct Claim {
+    residency: Arc<Residency>,
+    key: Key,
+}
+
+/// A graph that is in memory.
+#[derive(Debug, Clone)]
+pub struct ResidentGraph {
+    pub tenant: Arc<str>,
+    pub digest: Arc<str>,
+    /// How many hold it.
+    pub leases: usize,
+}
+
+impl Residency {
+    /// A lease on `key`'s graph; `load` is called only if nobody has asked for it yet.
+    pub async fn lease(
+        self: &Arc<Self>,
+        key: Key,
+        load: impl FnOnce() -> BoxFuture<'static, Result<Arc<dyn Graph>, Error>>,
+    ) -> Result<Lease, Error> {
+        let (claim, load) = {
+            let mut slot = self.slots.entry(key.clone()).or_insert_with(|| {
+                let residency = Arc::clone(self);
+                let load = load().inspect(move |result| {
+                    let counter = if result.is_ok() { &residency.loads } else { &residency.failed_loads };
+                    counter.fetch_add(1, Ordering::Relaxed);
+                });
+                Slot { load: load.boxed().shared(), leases: 0 }
+            });
+            slot.leases += 1;
+            (Claim { residency: Arc::clone(self), key }, slot.load.clone())
+        };
+        let graph = load.await?;
+        Ok(Lease { graph, _claim: claim })
+    }
+
+    pub fn resident(&self) -> Vec<ResidentGraph> {
+        self.slots
+            .iter()
+            .filter(|slot| matches!(slot.load.peek(), Some(Ok(_))))
+            .map(|slot| ResidentGraph {
+                tenant: Arc::clone(&slot.key().tenant),
+                digest: Arc::clone(&slot.key().digest),
+                leases: slot.leases,
+            })
+            .collect()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let Entry::Occupied(mut slot) = self.residency.slots.entry(self.key.clone()) else { return };
+        slot.get_mut().leases -= 1;
+        if slot.get().leases == 0 {
+            let slot = slot.remove();
+            if matches!(slot.load.peek(), Some(Ok(_))) {
+                self.residency.unloads.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Lease {
+    pub fn signature(&self) -> &Signature {
+        self.graph.signature()
+    }
+
+    pub(crate) fn graph(&self) -> Arc<dyn Graph> {
+        Arc::clone(&self.graph)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("digest", &self._claim.key.digest).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Tensor;
+
+    struct Empty(Signature);
+
+    impl Graph for Empty {
+        fn signature(&self) -> &Signature {
+            &self.0
+        }
+
+        fn run(
+            &self,
+            _inputs: Vec<Tensor>,
+            _checkpoint: &mut dyn FnMut() -> Result<(), Error>,
+        ) -> Result<Vec<Tensor>, Error> {
+            Ok(vec![])
+        }
+    }
+
+    fn key() -> Key {
+        Key { tenant: "t".into(), digest: "d".into() }
+    }
+
+    fn empty() -> Result<Arc<dyn Graph>, Error> {
+        Ok(Arc::new(Empty(Signature { inputs: vec![], outputs: vec![] })))
+    }
+
+    #[tokio::test]
+    async fn many_callers_one_load_and_the_last_lease_unloads() {
+        let residency = Arc::new(Residency::default());
+        let (open, gate) = tokio::sync::oneshot::channel::<()>();
+        let gate = gate.map(|_| empty()).boxed();
+        let mut gate = Some(gate);
+        let mut callers = Vec::new();
+        for _ in 0..100 {
+            let gate = gate.take();
+            let mut caller =
+                Box::pin(residency.lease(key(), move || gate.expect("only the first caller loads")));
+            assert!(caller.as_mut().now_or_never().is_none());
+            callers.push(caller);
+        }
+        open.send(()).unwrap();
+        let mut leases = Vec::new();
+        for caller in callers {
+            leases.push(caller.await.unwrap());
+        }
+        assert_eq!(residency.loads.load(Ordering::Relaxed), 1);
+        assert_eq!(residency.resident()[0].leases, 100);
+        drop(leases);
+        assert!(residency.resident().is_empty());
+        assert_eq!(residency.unloads.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_failed_load_is_told_to_all_who_wait_and_then_forgotten() {
+        let residency = Arc::new(Residency::default());
+        let failure = Error::InvalidModel("no".to_owned());
+        let (open, gate) = tokio::sync::oneshot::channel::<()>();
+        let told = failure.clone();
+        let mut first = Box::pin(residency.lease(key(), || gate.map(|_| Err(told)).boxed()));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut second = Box::pin(residency.lease(key(), || unreachable!()));
+        assert!(second.as_mut().now_or_never().is_none());
+        open.send(()).unwrap();
+        let (first, second) = futures::join!(first, second);
+        assert_eq!(first.err(), Some(failure.clone()));
+        assert_eq!(second.err(), Some(failure));
+        let third = residency.lease(key(), || futures::future::ready(empty()).boxed()).await;
+        assert!(third.is_ok());
+    }
+}

@@ -1,0 +1,3 @@
+//! Whose turn it is on a device.
+
+pub(crate) mod lane;

@@ -1,0 +1,253 @@
+//! The door to devices and models. Everything that a tenant does with a model goes through here.
+
+use std::any::Any;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use tokio::task::JoinError;
+use tokio::time::Instant;
+
+use crate::Error;
+use crate::backend::{Backend, Graph, Tract};
+use crate::device::{self, Device, DeviceKind, DeviceStats};
+use crate::model::{Format, ModelBytes, ModelSource, Signature};
+use crate::residency::{Key, Lease, Residency, ResidentGraph};
+use crate::sched::lane::Class;
+use crate::tensor::Tensor;
+
+/// What the operator may set about the devices.
+#[derive(Debug, Clone)]
+pub struct DeviceConfig {
+    /// Lanes of the CPU device; one per core when absent.
+    pub cpu_lanes: Option<NonZeroUsize>,
+    /// The most jobs that may wait for a device.
+    pub queue: usize,
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        Self { cpu_lanes: None, queue: 1024 }
+    }
+}
+
+/// How one inference is to be scheduled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Job {
+    pub class: Class,
+    /// When nobody wants the answer any more.
+    pub deadline: Option<Instant>,
+}
+
+/// The answer of one inference, and what it took.
+#[derive(Debug)]
+pub struct Inference {
+    /// Named outputs, in the model's order.
+    pub outputs: Vec<(String, Tensor)>,
+    pub cost: Cost,
+}
+
+/// What one inference took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// Time between asking for a lane and getting it.
+    pub queued: Duration,
+    /// Time that a lane was held.
+    pub device: Duration,
+    /// Operators run.
+    pub operators: u64,
+}
+
+/// Counters since the start, and the state of the moment.
+#[derive(Debug, Clone)]
+pub struct Stats {
+    /// Graphs loaded.
+    pub loads: u64,
+    /// Graphs dropped after their last lease.
+    pub unloads: u64,
+    pub failed_loads: u64,
+    /// Inferences that ended well.
+    pub inferences: u64,
+    /// Inferences that ended in an error or were cancelled.
+    pub failed_inferences: u64,
+    /// Operators run, those of cancelled jobs included.
+    pub operators: u64,
+    pub devices: Vec<DeviceStats>,
+    pub resident: Vec<ResidentGraph>,
+}
+
+/// The door. Cloning it gives another handle on the same devices.
+#[derive(Clone)]
+pub struct Service(Arc<Inner>);
+
+struct Inner {
+    backend: Tract,
+    cpu: Device,
+    residency: Arc<Residency>,
+    inferences: AtomicU64,
+    failed_inferences: AtomicU64,
+    operators: AtomicU64,
+}
+
+impl Service {
+    pub fn new(config: &DeviceConfig) -> Self {
+        Self(Arc::new(Inner {
+            backend: Tract,
+            cpu: device::cpu(config.cpu_lanes, config.queue),
+            residency: Arc::default(),
+            inferences: AtomicU64::new(0),
+            failed_inferences: AtomicU64::new(0),
+            operators: AtomicU64::new(0),
+        }))
+    }
+
+    /// Parses and prepares a model to learn its signature, and forgets it again.
+    ///
+    /// # Errors
+    /// What the engine has against it; see [`Error::InvalidModel`].
+    pub async fn inspect(&self, format: Format, bytes: Bytes) -> Result<Signature, Error> {
+        let inner = Arc::clone(&self.0);
+        let load = move || inner.backend.load(format, &bytes).map(|graph| graph.signature().clone());
+        tokio::task::spawn_blocking(load).await.unwrap_or_else(|error| Err(from_join(error)))
+    }
+
+    /// Puts a model on a device, or finds it there. The graph stays while the lease lives.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] for a GPU on a machine without one; what the engine has against the model.
+    pub async fn load(&self, tenant: &str, model: &ModelSource, device: DeviceKind) -> Result<Lease, Error> {
+        self.device(device)?;
+        let key = Key { tenant: tenant.into(), digest: Arc::clone(&model.digest) };
+        let load = || {
+            let (inner, model) = (Arc::clone(&self.0), model.clone());
+            let loading = tokio::task::spawn_blocking(move || inner.load(&model));
+            loading.map(|result| result.unwrap_or_else(|error| Err(from_join(error)))).boxed()
+        };
+        self.0.residency.lease(key, load).await
+    }
+
+    /// Runs a graph once: checks the inputs, waits for a lane, runs. Dropping the future takes the job out of the
+    /// queue, or stops it before its next operator.
+    ///
+    /// # Errors
+    /// Inputs that do not fit the signature, a full queue, a passed deadline, or what went wrong in the engine.
+    pub async fn infer(
+        &self,
+        lease: &Lease,
+        inputs: Vec<(String, Tensor)>,
+        job: Job,
+    ) -> Result<Inference, Error> {
+        let result = self.run(lease, inputs, job).await;
+        let counter = if result.is_ok() { &self.0.inferences } else { &self.0.failed_inferences };
+        counter.fetch_add(1, Ordering::Relaxed);
+        result
+    }
+
+    async fn run(&self, lease: &Lease, inputs: Vec<(String, Tensor)>, job: Job) -> Result<Inference, Error> {
+        let inputs = lease.signature().order_inputs(inputs)?;
+        let asked = Instant::now();
+        let waiting = self.0.cpu.lanes.acquire(job.class);
+        let lane = match job.deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, waiting)
+                .await
+                .map_err(|_| Error::DeadlineExceeded("waiting for a lane"))??,
+            None => waiting.await?,
+        };
+        let started = Instant::now();
+
+        let gone = Gone::default();
+        let (inner, graph, flag) = (Arc::clone(&self.0), lease.graph(), Arc::clone(&gone.0));
+        let run = move || {
+            let mut operators = 0;
+            let mut checkpoint = || {
+                if flag.load(Ordering::Relaxed) {
+                    return Err(Error::Cancelled);
+                }
+                if job.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(Error::DeadlineExceeded("running"));
+                }
+                operators += 1;
+                inner.operators.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            };
+            let outputs = graph.run(inputs, &mut checkpoint);
+            drop(lane);
+            outputs.map(|outputs| (outputs, operators))
+        };
+        let (outputs, operators) =
+            tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(from_join(error)))?;
+        let cost = Cost { queued: started - asked, device: started.elapsed(), operators };
+        let names = lease.signature().outputs.iter().map(|spec| spec.name.clone());
+        Ok(Inference { outputs: names.zip(outputs).collect(), cost })
+    }
+
+    /// Whether there is a device of this kind.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`].
+    pub fn has_device(&self, kind: DeviceKind) -> Result<(), Error> {
+        self.device(kind).map(|_| ())
+    }
+
+    fn device(&self, kind: DeviceKind) -> Result<&Device, Error> {
+        match kind {
+            DeviceKind::Cpu => Ok(&self.0.cpu),
+            DeviceKind::Gpu => Err(Error::NoGpu),
+        }
+    }
+
+    pub fn stats(&self) -> Stats {
+        let Inner { cpu, residency, inferences, failed_inferences, operators, .. } = &*self.0;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            loads: read(&residency.loads),
+            unloads: read(&residency.unloads),
+            failed_loads: read(&residency.failed_loads),
+            inferences: read(inferences),
+            failed_inferences: read(failed_inferences),
+            operators: read(operators),
+            devices: vec![cpu.stats()],
+            resident: residency.resident(),
+        }
+    }
+}
+
+impl Inner {
+    fn load(&self, model: &ModelSource) -> Result<Arc<dyn Graph>, Error> {
+        match &model.bytes {
+            ModelBytes::Memory(bytes) => self.backend.load(model.format, bytes),
+            ModelBytes::File(path) => {
+                let bytes = std::fs::read(path).map_err(|error| {
+                    tracing::error!(digest = %model.digest, %error, "a model's bytes cannot be read");
+                    Error::InvalidModel("its bytes cannot be read from the store".to_owned())
+                })?;
+                self.backend.load(model.format, &bytes)
+            }
+        }
+    }
+}
+
+/// Tells a running job, when dropped, that nobody waits for it.
+#[derive(Default)]
+struct Gone(Arc<AtomicBool>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What a panic inside the engine becomes: an error of that job, with the panic's own words.
+fn from_join(error: JoinError) -> Error {
+    let Ok(panic) = error.try_into_panic() else { return Error::Cancelled };
+    let text = panic_text(&*panic).unwrap_or("no message");
+    tracing::warn!(text, "the engine panicked");
+    Error::EnginePanic(text.chars().take(200).collect())
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
+    panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+}

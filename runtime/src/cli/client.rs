@@ -1,0 +1,167 @@
+//! The client side of the HTTP surface, and what can go wrong there.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use futures::{Stream, TryStreamExt};
+use indicatif::{ProgressBar, ProgressStyle};
+use reqwest::{Body, Method, RequestBuilder, Response};
+use serde_json::Value;
+use tokio::fs::File;
+use tokio_util::io::ReaderStream;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The server's own refusal, or something of this machine that failed.
+    Local(String),
+    /// The command's words are off.
+    Usage(String),
+    /// There is no server, or it does not answer.
+    Unreachable(String),
+}
+
+impl Failure {
+    /// Says what happened and gives the exit code for it.
+    pub fn report(self) -> ExitCode {
+        let (text, code) = match self {
+            Self::Local(text) => (text, 1),
+            Self::Usage(text) => (text, 2),
+            Self::Unreachable(text) => (text, 3),
+        };
+        eprintln!("weir: {text}");
+        ExitCode::from(code)
+    }
+}
+
+pub struct Client {
+    http: reqwest::Client,
+    url: String,
+    token: Option<String>,
+}
+
+impl Client {
+    pub fn new(url: &str, token: Option<&str>) -> Result<Self, Failure> {
+        let url = url.trim_end_matches('/');
+        if !url.starts_with("http://") {
+            return Err(Failure::Usage(format!("`{url}` is not a server's address; write http://HOST:PORT")));
+        }
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .map_err(|error| Failure::Local(format!("no HTTP client can be made: {error}")))?;
+        Ok(Self { http, url: url.to_owned(), token: token.map(str::to_owned) })
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// Sends a request and gives back whatever the server answers.
+    pub async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        request.send().await.map_err(|error| {
+            if error.is_builder() {
+                return Failure::Usage(format!("the request cannot be made: {}", chain(&error)));
+            }
+            Failure::Unreachable(format!(
+                "the server at {} does not answer ({}); start one with `weir serve --dev`, or set WEIR_URL",
+                self.url,
+                chain(&error)
+            ))
+        })
+    }
+
+    /// Sends a request and gives back the server's JSON; a problem becomes a failure.
+    pub async fn json(&self, request: RequestBuilder) -> Result<Value, Failure> {
+        let response = self.send(request).await?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(refusal(response).await);
+        }
+        let body = response.bytes().await.map_err(|error| broken(&error))?;
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&body)
+            .map_err(|_| Failure::Local(format!("{} answered, but not as a Weir server does", self.url)))
+    }
+
+    pub async fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.json(self.request(Method::GET, path)).await
+    }
+}
+
+/// What the server said, as a sentence.
+pub async fn refusal(response: Response) -> Failure {
+    let status = response.status();
+    let body = response.bytes().await.unwrap_or_default();
+    let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+    match (problem["detail"].as_str(), problem["code"].as_str()) {
+        (Some(detail), Some(code)) => Failure::Local(format!("{detail} ({code})")),
+        _ => Failure::Local(format!("the server answered {status}: {}", String::from_utf8_lossy(&body))),
+    }
+}
+
+pub fn broken(error: &reqwest::Error) -> Failure {
+    Failure::Unreachable(format!("the answer broke off: {}", chain(error)))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = cause.to_string();
+        next = cause.source();
+    }
+    text
+}
+
+/// A file on its way to the server, with a bar that shows how far it is.
+pub struct Upload {
+    pub bytes: u64,
+    bar: ProgressBar,
+    file: File,
+}
+
+impl Upload {
+    pub async fn open(path: &Path) -> Result<Self, Failure> {
+        let cannot =
+            |error: std::io::Error| Failure::Usage(format!("{} cannot be read: {error}", path.display()));
+        let file = File::open(path).await.map_err(cannot)?;
+        let about = file.metadata().await.map_err(cannot)?;
+        if about.is_dir() {
+            return Err(Failure::Usage(format!("{} is a folder, not a file", path.display())));
+        }
+        let bar = ProgressBar::new(about.len());
+        if let Ok(style) = ProgressStyle::with_template("{msg:>9} {bar:30} {bytes}/{total_bytes}") {
+            bar.set_style(style);
+        }
+        bar.set_message("uploading");
+        Ok(Self { bytes: about.len(), bar, file })
+    }
+
+    /// The body, and the bar: when the last byte has gone it shows that the server is busy with `then`.
+    pub fn body(self, then: &'static str) -> (Body, ProgressBar) {
+        let bar = self.bar.clone();
+        let total = self.bytes;
+        let sent = move |piece: Bytes| {
+            bar.inc(piece.len() as u64);
+            if bar.position() >= total {
+                if let Ok(style) = ProgressStyle::with_template("{msg:>9} {spinner} {elapsed}") {
+                    bar.set_style(style);
+                }
+                bar.set_message(then);
+                bar.enable_steady_tick(std::time::Duration::from_millis(100));
+            }
+            piece
+        };
+        let stream: std::pin::Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send + Sync>> =
+            Box::pin(ReaderStream::with_capacity(self.file, 64 << 10).map_ok(sent));
+        (Body::wrap_stream(stream), self.bar)
+    }
+}

@@ -1,0 +1,141 @@
+//! `weir deploy`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use reqwest::Method;
+use reqwest::multipart::{Form, Part};
+use serde_json::{Map, Value, json};
+
+use super::Context;
+use super::client::{Failure, Upload};
+use super::output;
+
+#[derive(Args)]
+pub struct Deploy {
+    /// The function's name
+    name: String,
+    /// The component (.wasm)
+    component: PathBuf,
+    /// A configuration file (JSON)
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// A model that the function may open; may be given more than once
+    #[arg(long = "model", value_name = "NAME")]
+    models: Vec<String>,
+    /// An environment variable of the function; may be given more than once
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// A value of the configuration, such as idle_timeout=5s or limits.memory=64MiB
+    #[arg(long = "set", value_name = "FIELD=VALUE")]
+    sets: Vec<String>,
+}
+
+impl Deploy {
+    pub async fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = self.config()?;
+        let upload = Upload::open(&self.component).await?;
+        let bytes = upload.bytes;
+        let (body, bar) = upload.body("compiling");
+        let config = Part::text(config.to_string());
+        let form =
+            Form::new().part("config", config).part("component", Part::stream_with_length(body, bytes));
+        let path = format!("/v1/functions/{}/revisions", self.name);
+        let deployed = context.client.json(context.client.request(Method::POST, &path).multipart(form)).await;
+        bar.finish_and_clear();
+        let deployed = deployed?;
+        if context.json {
+            output::json(&deployed);
+            return Ok(());
+        }
+        output::line(format!(
+            "{} revision {} ({}, {})",
+            output::text(&deployed["function"]),
+            deployed["revision"],
+            output::digest(&deployed["digest"]),
+            output::size(&deployed["bytes"]),
+        ));
+        output::line(format!("call it: weir call {}", self.name));
+        Ok(())
+    }
+
+    /// The configuration file with the flags laid over it.
+    fn config(&self) -> Result<Value, Failure> {
+        let mut config = match &self.config {
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", path.display())))?;
+                serde_json::from_str(&text)
+                    .map_err(|error| Failure::Usage(format!("{} is not JSON: {error}", path.display())))?
+            }
+            None => json!({}),
+        };
+        let fields = config
+            .as_object_mut()
+            .ok_or_else(|| Failure::Usage("the configuration is not a JSON object".to_owned()))?;
+        if !self.models.is_empty() {
+            fields.insert("models".to_owned(), json!(self.models));
+        }
+        for pair in &self.env {
+            let (name, value) = split("--env", pair)?;
+            set(fields, &["env", name], Value::from(value));
+        }
+        for pair in &self.sets {
+            let (field, value) = split("--set", pair)?;
+            let path: Vec<&str> = field.split('.').collect();
+            // What reads as a JSON number, boolean or list is one; all else is a string.
+            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+            set(fields, &path, value);
+        }
+        Ok(config)
+    }
+}
+
+fn split<'a>(flag: &str, pair: &'a str) -> Result<(&'a str, &'a str), Failure> {
+    pair.split_once('=').ok_or_else(|| Failure::Usage(format!("{flag} {pair}: write NAME=VALUE")))
+}
+
+fn set(fields: &mut Map<String, Value>, path: &[&str], value: Value) {
+    match path {
+        [] => {}
+        [last] => {
+            fields.insert((*last).to_owned(), value);
+        }
+        [first, rest @ ..] => {
+            let inner = fields.entry(*first).or_insert_with(|| json!({}));
+            if !inner.is_object() {
+                *inner = json!({});
+            }
+            if let Some(inner) = inner.as_object_mut() {
+                set(inner, rest, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_lie_over_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.json");
+        std::fs::write(&file, r#"{"env": {"A": "1"}, "reuse": 2}"#).unwrap();
+        let deploy = Deploy {
+            name: "f".to_owned(),
+            component: "f.wasm".into(),
+            config: Some(file),
+            models: vec!["m".to_owned()],
+            env: vec!["B=2=3".to_owned()],
+            sets: vec!["reuse=8".to_owned(), "limits.memory=64MiB".to_owned()],
+        };
+        let expected = json!({
+            "env": { "A": "1", "B": "2=3" },
+            "reuse": 8,
+            "models": ["m"],
+            "limits": { "memory": "64MiB" },
+        });
+        assert_eq!(deploy.config().unwrap(), expected);
+    }
+}

@@ -1,0 +1,111 @@
+//! The command line. Human tables by default, the server's JSON with `--json`; what goes wrong is a sentence on
+//! stderr and an exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 the server cannot be reached.
+
+mod client;
+mod deploy;
+mod functions;
+mod logs;
+mod models;
+mod new;
+mod output;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use client::{Client, Failure};
+
+#[derive(Parser)]
+#[command(name = "weir", version, about = "Serverless inference functions in WebAssembly sandboxes", long_about = None)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the server cannot be reached."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the server
+    Serve(serve::Serve),
+    /// Write a new function's project into a folder of that name
+    New(new::New),
+    /// Upload a component and make it a function's newest revision
+    Deploy(WithServer<deploy::Deploy>),
+    /// Call a function and print its answer
+    Call(WithServer<functions::Call>),
+    /// List functions
+    Functions(WithServer<functions::List>),
+    /// Show one function: its state, revisions, traffic and cold starts
+    Status(WithServer<functions::Status>),
+    /// Show a function's log
+    Logs(WithServer<logs::Logs>),
+    /// List, upload, show or delete models
+    Models(WithServer<models::Models>),
+    /// Delete a function
+    Delete(WithServer<functions::Delete>),
+}
+
+/// A command that talks to a server.
+#[derive(Args)]
+struct WithServer<T: Args> {
+    #[command(flatten)]
+    command: T,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Args)]
+struct Server {
+    /// The server's address
+    #[arg(long, env = "WEIR_URL", default_value = "http://127.0.0.1:7070", global = true)]
+    url: String,
+    /// The key to send, if the server asks for keys
+    #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, global = true)]
+    token: Option<String>,
+    /// Print the server's JSON instead of a table
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// What a command that talks to a server is given.
+struct Context {
+    client: Client,
+    json: bool,
+}
+
+impl Server {
+    fn context(self) -> Result<Context, Failure> {
+        Ok(Context { client: Client::new(&self.url, self.token.as_deref())?, json: self.json })
+    }
+}
+
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::Local(format!("no threads can be started: {error}")).report(),
+    };
+    let result = runtime.block_on(run(cli.command));
+    // A guest that computes on a blocking thread must not keep the process.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(serve) => serve.run().await,
+        Command::New(new) => new.run(),
+        Command::Deploy(this) => this.command.run(&this.server.context()?).await,
+        Command::Call(this) => this.command.run(&this.server.context()?).await,
+        Command::Functions(this) => this.command.run(&this.server.context()?).await,
+        Command::Status(this) => this.command.run(&this.server.context()?).await,
+        Command::Logs(this) => this.command.run(&this.server.context()?).await,
+        Command::Models(this) => this.command.run(&this.server.context()?).await,
+        Command::Delete(this) => this.command.run(&this.server.context()?).await,
+    }
+}

@@ -1,0 +1,74 @@
+//! `weir serve`
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use tracing_subscriber::EnvFilter;
+use weir::{Config, Weir};
+
+use super::client::Failure;
+
+#[derive(Args)]
+pub struct Serve {
+    /// Where to listen
+    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+    /// Where functions, models and logs live
+    #[arg(long, env = "WEIR_DATA_DIR", default_value = "weir-data")]
+    data_dir: PathBuf,
+    /// A configuration file (TOML); docs/weir.toml has every value with its default
+    #[arg(long, env = "WEIR_CONFIG")]
+    config: Option<PathBuf>,
+    /// Ask nobody for a key: loopback only, one tenant, `default`
+    #[arg(long)]
+    dev: bool,
+    /// Write the server's log as JSON
+    #[arg(long, env = "WEIR_LOG_JSON")]
+    log_json: bool,
+}
+
+impl Serve {
+    pub async fn run(self) -> Result<(), Failure> {
+        let filter = EnvFilter::try_from_env("WEIR_LOG")
+            .unwrap_or_else(|_| EnvFilter::new("info,tract_core=warn,tract_onnx=warn"));
+        let log = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal());
+        if self.log_json {
+            log.json().init()
+        } else {
+            log.init()
+        }
+
+        let config = Config::new(self.listen, self.data_dir, self.config.as_deref(), self.dev)
+            .map_err(|error| Failure::Usage(format!("{error:#}")))?;
+        let failed = |error: anyhow::Error| Failure::Local(format!("{error:#}"));
+        let weir = Weir::build(&config).await.map_err(failed)?;
+        tracing::info!(data_dir = %config.data_dir.display(), "listening on http://{}", weir.address());
+        weir.serve(stop()).await.map_err(|error| failed(error.into()))
+    }
+}
+
+/// Ready at the first Ctrl-C or SIGTERM.
+async fn stop() {
+    let interrupt = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => {
+                tokio::select! {
+                    _ = interrupt => {}
+                    _ = terminate.recv() => {}
+                }
+            }
+            Err(_) => drop(interrupt.await),
+        }
+    }
+    #[cfg(not(unix))]
+    drop(interrupt.await);
+    tracing::info!("stopping: no more connections, requests under way end");
+}

@@ -1,0 +1,258 @@
+//! The sandboxes of one awake revision.
+//!
+//! `wasmtime_wasi_http`'s handler drives guests of both `wasi:http` versions; this is what it asks of its host: how a
+//! sandbox is made, how many calls it serves, and when it ends. A sandbox serves one call at a time. It ends with its
+//! last call, when a call's deadline passes or its client goes away, when the guest traps, or when its function goes
+//! to zero; after anything but an ordinary answer it is never used again.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use wasmtime::component::GuestTaskId;
+use wasmtime::{Engine, Store, StoreContextMut};
+use wasmtime_wasi_http::WasiHttpView;
+use wasmtime_wasi_http::handler::{
+    HandlerState, Instance, ProxyPre, ShouldAccept, WorkerExpiration, WorkerState, WorkerStatus,
+};
+
+use super::wake::{ColdStart, Use};
+use crate::admission;
+use crate::sandbox::store::{self, Common, Host};
+use crate::telemetry::Telemetry;
+
+/// What the pool of one awake revision is made of.
+pub struct Pool {
+    pub engine: Engine,
+    pub pre: ProxyPre<Host>,
+    pub common: Common,
+    /// Calls that one sandbox serves.
+    pub reuse: usize,
+    pub startup_timeout: Duration,
+    pub idle_timeout: Duration,
+    /// The node's sandboxes.
+    pub sandboxes: Arc<Semaphore>,
+    pub cold: Arc<ColdStart>,
+    pub telemetry: Arc<Telemetry>,
+    /// Cancelled when the function goes to zero.
+    pub retired: CancellationToken,
+}
+
+/// One call, as it goes to its sandbox; what it holds comes back when the sandbox is done with it.
+pub struct Ticket {
+    pub number: u64,
+    pub deadline: Instant,
+    /// Cancelled when the call failed or nobody waits for its answer any more: the sandbox ends.
+    pub gone: CancellationToken,
+    /// Cancelled when the function has answered. Until then the sandbox is not used again.
+    pub answered: CancellationToken,
+    /// Told why the sandbox ended, if it failed.
+    pub ended: oneshot::Sender<String>,
+    /// One of the function's calls that may run.
+    pub _permit: OwnedSemaphorePermit,
+    /// Keeps the revision awake.
+    pub _awake: Use,
+}
+
+/// Why no sandbox could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSandbox {
+    #[error("all sandboxes of this machine are in use")]
+    AllInUse,
+    #[error("the component did not start within {}", humantime::format_duration(*.0))]
+    Slow(Duration),
+}
+
+impl HandlerState for Pool {
+    type StoreData = Host;
+    type WorkerExpiration = Expiry;
+    type WorkerState = Sandbox;
+
+    async fn instantiate(&self) -> wasmtime::Result<Instance<Host, Expiry, Sandbox>> {
+        let permit = admission::wait(&self.sandboxes, self.startup_timeout)
+            .await
+            .map_err(|_| wasmtime::Error::new(NoSandbox::AllInUse))?;
+        let started = Instant::now();
+        let mut store = store::new_store(&self.engine, &self.common, permit, self.telemetry.sandbox());
+        let proxy = tokio::time::timeout(self.startup_timeout, self.pre.instantiate_async(&mut store))
+            .await
+            .map_err(|_| wasmtime::Error::new(NoSandbox::Slow(self.startup_timeout)))??;
+        if self.cold.first_sandbox(started.elapsed()) {
+            self.telemetry.cold_start_sandbox(started.elapsed());
+        }
+        let current = Arc::new(Current::default());
+        Ok(Instance {
+            store,
+            proxy,
+            view: WasiHttpView::http,
+            expiration: Expiry {
+                current: Arc::clone(&current),
+                wait: None,
+                answered: None,
+                retired: Box::pin(self.retired.clone().cancelled_owned()),
+                idle: Box::pin(tokio::time::sleep(self.idle_timeout)),
+                idle_timeout: self.idle_timeout,
+            },
+            state: Sandbox { current, reuse: self.reuse },
+        })
+    }
+}
+
+/// The call that a sandbox serves now, or served last.
+#[derive(Default)]
+struct Current {
+    ticket: Mutex<Option<Ticket>>,
+    /// Whether the sandbox was ended from outside.
+    expired: AtomicBool,
+}
+
+impl Current {
+    fn lock(&self) -> MutexGuard<'_, Option<Ticket>> {
+        self.ticket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Decides how many calls a sandbox serves, and sees it end.
+pub struct Sandbox {
+    current: Arc<Current>,
+    reuse: usize,
+}
+
+type Wait = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
+/// Until nobody waits for a call's answer, or its time is up.
+fn end_of(ticket: &Ticket) -> Wait {
+    let (gone, deadline) = (ticket.gone.clone(), ticket.deadline);
+    Box::pin(async move {
+        tokio::select! {
+            () = gone.cancelled_owned() => {}
+            () = tokio::time::sleep_until(deadline) => {}
+        }
+    })
+}
+
+impl WorkerState for Sandbox {
+    type StoreData = Host;
+    type RequestData = Ticket;
+
+    fn should_accept_request(&self, running: usize, served: usize) -> ShouldAccept {
+        let current = self.current.lock();
+        let (gone, answered) = current
+            .as_ref()
+            .map_or((false, true), |last| (last.gone.is_cancelled(), last.answered.is_cancelled()));
+        if served >= self.reuse || gone {
+            ShouldAccept::Never
+        } else if running > 0 || !answered {
+            ShouldAccept::No
+        } else {
+            ShouldAccept::Yes
+        }
+    }
+
+    fn on_request_start(&self, mut store: StoreContextMut<'_, Host>, ticket: Ticket, _: GuestTaskId) -> Wait {
+        store.data_mut().begin(ticket.number, ticket.deadline);
+        let end = end_of(&ticket);
+        *self.current.lock() = Some(ticket);
+        end
+    }
+
+    fn drop(&self, store: Store<Host>, result: wasmtime::Result<()>) {
+        let log = store.data().log.clone();
+        log.finish();
+        let last = self.current.lock().take();
+        let expired = self.current.expired.load(Ordering::Relaxed);
+        match (result, last) {
+            (Err(_), Some(call)) if expired && !call.gone.is_cancelled() => {
+                log.note("the call was ended: its time was up".to_owned());
+            }
+            (Err(error), last) if !expired => {
+                let reason = first_line(&error);
+                log.note(format!("the sandbox was ended: {reason}"));
+                if let Some(call) = last {
+                    // The caller may have its answer already, and nobody is there to tell.
+                    let _ = call.ended.send(reason);
+                }
+            }
+            _ => {}
+        }
+        drop(store);
+    }
+}
+
+/// What a guest's failure says about itself, without the addresses.
+pub fn first_line(error: &wasmtime::Error) -> String {
+    error.root_cause().to_string().lines().next().unwrap_or("no reason given").to_owned()
+}
+
+/// Decides when a sandbox ends, from outside the guest, so that neither a spinning nor a waiting one can put it off.
+pub struct Expiry {
+    current: Arc<Current>,
+    wait: Option<(u64, Wait)>,
+    answered: Option<Wait>,
+    retired: Wait,
+    idle: Pin<Box<tokio::time::Sleep>>,
+    idle_timeout: Duration,
+}
+
+impl WorkerExpiration for Expiry {
+    fn poll(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        status: WorkerStatus,
+        start: std::time::Instant,
+    ) -> Poll<()> {
+        let me = self.get_mut();
+        match status {
+            WorkerStatus::Idle => {
+                let mut current = me.current.lock();
+                if let Some(last) = current.as_ref() {
+                    // The guest is done, but whether it answered is known only when its answer has arrived.
+                    let answered = last.answered.clone();
+                    let answered = me.answered.get_or_insert_with(|| Box::pin(answered.cancelled_owned()));
+                    if answered.as_mut().poll(cx).is_pending() {
+                        drop(current);
+                        return me.poll_end(cx);
+                    }
+                    // What the call held goes back while the sandbox waits for the next one.
+                    current.take();
+                    me.answered = None;
+                    me.wait = None;
+                }
+                drop(current);
+                let end = Instant::from_std(start) + me.idle_timeout;
+                if me.idle.deadline() != end {
+                    me.idle.as_mut().reset(end);
+                }
+                if me.retired.as_mut().poll(cx).is_ready() {
+                    Poll::Ready(())
+                } else {
+                    me.idle.as_mut().poll(cx)
+                }
+            }
+            WorkerStatus::Requests | WorkerStatus::PostReturn => me.poll_end(cx),
+        }
+    }
+}
+
+impl Expiry {
+    /// Whether the current call's time is up or its client gone.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let current = self.current.lock();
+        let Some(ticket) = current.as_ref() else { return Poll::Pending };
+        if self.wait.as_ref().is_none_or(|(number, _)| *number != ticket.number) {
+            self.wait = Some((ticket.number, end_of(ticket)));
+        }
+        drop(current);
+        let Some((_, wait)) = &mut self.wait else { return Poll::Pending };
+        let end = wait.as_mut().poll(cx);
+        if end.is_ready() {
+            self.current.expired.store(true, Ordering::Relaxed);
+        }
+        end
+    }
+}

@@ -1,0 +1,101 @@
+//! An immutable revision of a function: a component and a configuration.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::config::FunctionConfig;
+use super::wake::{ColdStart, State};
+use crate::admission::Gate;
+use crate::node::Node;
+use crate::sandbox::logs::Log;
+use crate::sandbox::store::Common;
+use crate::sandbox::wasi_nn::ModelAccess;
+
+/// A revision as it is kept and shown.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RevisionRecord {
+    pub revision: u64,
+    /// SHA-256 of the component.
+    pub digest: String,
+    /// Bytes of the component.
+    pub bytes: u64,
+    pub config: FunctionConfig,
+    /// The interfaces that the component imports.
+    pub imports: Vec<String>,
+    /// RFC 3339.
+    pub created: String,
+}
+
+/// A revision that can be called.
+pub struct Revision {
+    pub tenant: Arc<str>,
+    pub function: Arc<str>,
+    pub number: u64,
+    pub digest: Arc<str>,
+    pub config: FunctionConfig,
+    pub gate: Gate,
+    pub log: Arc<Log>,
+    pub(super) node: Arc<Node>,
+    pub(super) state: Mutex<State>,
+    /// Cancelled when the revision is removed.
+    pub(super) removed: CancellationToken,
+    cold_starts: AtomicU64,
+    last: Mutex<Option<Arc<ColdStart>>>,
+}
+
+impl Revision {
+    pub fn new(
+        tenant: Arc<str>,
+        function: Arc<str>,
+        record: &RevisionRecord,
+        log: Arc<Log>,
+        node: Arc<Node>,
+    ) -> Self {
+        Self {
+            tenant,
+            function,
+            number: record.revision,
+            digest: record.digest.as_str().into(),
+            gate: Gate::new(record.config.max_concurrency, record.config.max_queue),
+            config: record.config.clone(),
+            log,
+            node,
+            state: Mutex::default(),
+            removed: CancellationToken::new(),
+            cold_starts: AtomicU64::new(0),
+            last: Mutex::default(),
+        }
+    }
+
+    pub(super) fn common(&self, models: Arc<ModelAccess>) -> Common {
+        Common {
+            env: self.config.env.clone(),
+            revision: self.number,
+            log: Arc::clone(&self.log),
+            models,
+            memory: self.config.limits.memory.as_usize(),
+            table_elements: self.node.settings.sandbox.table_elements,
+        }
+    }
+
+    pub(super) fn woke(&self, cold: Arc<ColdStart>) {
+        self.cold_starts.fetch_add(1, Ordering::Relaxed);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(cold);
+    }
+
+    pub fn cold_starts(&self) -> u64 {
+        self.cold_starts.load(Ordering::Relaxed)
+    }
+
+    pub fn last_cold_start(&self) -> Option<Arc<ColdStart>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// No more calls come: everything of it leaves memory when the running ones have ended.
+    pub fn retire(&self) {
+        self.removed.cancel();
+    }
+}

@@ -1,0 +1,205 @@
+//! Functions: deploy, list, status, traffic, logs, delete.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, Request, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+
+use super::problem::{Code, Problem};
+use super::{function_name, tenant, upload};
+use crate::function::{Function, RevisionRecord, Weight};
+use crate::node::{Deployed, Node};
+
+fn find(node: &Node, name: &str) -> Result<Arc<Function>, Problem> {
+    let name = function_name(name)?;
+    node.functions.find(&tenant()?, &name).ok_or_else(|| Problem::no_function(&name))
+}
+
+fn url(function: &str) -> Result<String, Problem> {
+    Ok(format!("/fn/{}/{function}/", &*tenant()?))
+}
+
+/// `POST /v1/functions/{name}/revisions`
+pub async fn deploy(
+    State(node): State<Arc<Node>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let name = function_name(&name)?;
+    let (config, component) = upload::component(&node, request).await?;
+    // Detached, so that a client that goes away cannot leave a change half made.
+    let (tenant, change) = (tenant()?, Arc::clone(&node));
+    let function = name.clone();
+    let deployed = tokio::spawn(async move { change.deploy(&tenant, &function, config, component).await })
+        .await
+        .map_err(|error| Problem::internal(&error.into()))??;
+    let (status, record) = match deployed {
+        Deployed::New(record) => (StatusCode::CREATED, record),
+        Deployed::Same(record) => (StatusCode::OK, record),
+    };
+    let body = json!({
+        "function": &*name,
+        "revision": record.revision,
+        "digest": format!("sha256:{}", record.digest),
+        "bytes": record.bytes,
+        "imports": record.imports,
+        "config": record.config,
+        "url": url(&name)?,
+    });
+    Ok((status, Json(body)).into_response())
+}
+
+/// The state of a function as a whole: awake if any revision is.
+fn state(function: &Function) -> (&'static str, Option<String>) {
+    let states: Vec<_> = function.revisions().iter().map(|revision| revision.status()).collect();
+    for wanted in ["ready", "starting", "failed"] {
+        if let Some((state, reason)) = states.iter().rev().find(|(state, _)| *state == wanted) {
+            return (state, reason.clone());
+        }
+    }
+    ("zero", None)
+}
+
+fn summary(function: &Function) -> Result<Value, Problem> {
+    let (state, reason) = state(function);
+    let cold_starts: u64 = function.revisions().iter().map(|revision| revision.cold_starts()).sum();
+    let (calls, failures) = function.counts();
+    let mut summary = json!({
+        "function": &*function.name,
+        "state": state,
+        "calls": calls,
+        "failures": failures,
+        "cold_starts": cold_starts,
+        "url": url(&function.name)?,
+    });
+    if let (Some(reason), Some(fields)) = (reason, summary.as_object_mut()) {
+        fields.insert("reason".to_owned(), reason.into());
+    }
+    Ok(summary)
+}
+
+/// `GET /v1/functions`
+pub async fn list(State(node): State<Arc<Node>>) -> Result<Json<Value>, Problem> {
+    let functions = node.functions.of(&tenant()?);
+    let functions = functions.iter().map(|function| summary(function)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Json(json!({ "functions": functions })))
+}
+
+/// `GET /v1/functions/{name}`
+pub async fn show(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+    let function = find(&node, &name)?;
+    let mut status = summary(&function)?;
+    let record = node.record(&function).ok_or_else(|| Problem::no_function(&name))?;
+    let revisions: Vec<Value> = record.revisions.iter().map(|record| revision(&function, record)).collect();
+    if let Some(fields) = status.as_object_mut() {
+        fields.insert("revisions".to_owned(), revisions.into());
+        fields.insert("traffic".to_owned(), json!(record.traffic));
+    }
+    Ok(Json(status))
+}
+
+fn revision(function: &Function, record: &RevisionRecord) -> Value {
+    let running = function.revisions().into_iter().find(|revision| revision.number == record.revision);
+    let (state, reason) = running.as_ref().map_or(("zero", None), |revision| revision.status());
+    let last = running.as_ref().and_then(|revision| revision.last_cold_start()).map(|cold| {
+        let [code, graph, sandbox] = cold.phases();
+        json!({ "code_ms": code, "graph_ms": graph, "sandbox_ms": sandbox })
+    });
+    json!({
+        "revision": record.revision,
+        "state": state,
+        "reason": reason,
+        "cold_starts": running.map_or(0, |revision| revision.cold_starts()),
+        "last_cold_start": last,
+        "digest": format!("sha256:{}", record.digest),
+        "bytes": record.bytes,
+        "imports": record.imports,
+        "config": record.config,
+        "created": record.created,
+    })
+}
+
+/// `DELETE /v1/functions/{name}`
+pub async fn delete(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
+    node.delete_function(&tenant()?, &function_name(&name)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The body of `PUT /v1/functions/{name}/traffic`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Traffic {
+    traffic: Vec<Weight>,
+}
+
+/// `PUT /v1/functions/{name}/traffic`
+pub async fn traffic(
+    State(node): State<Arc<Node>>,
+    Path(name): Path<String>,
+    body: Result<Json<Traffic>, JsonRejection>,
+) -> Result<Json<Value>, Problem> {
+    let function = find(&node, &name)?;
+    let Json(Traffic { traffic }) =
+        body.map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
+    node.set_traffic(&function, traffic.clone()).await?;
+    Ok(Json(json!({ "traffic": traffic })))
+}
+
+/// The query of `GET /v1/functions/{name}/logs`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogQuery {
+    /// Whether to stay and send lines as they come.
+    follow: bool,
+    /// The most lines of the past.
+    tail: usize,
+}
+
+impl Default for LogQuery {
+    fn default() -> Self {
+        Self { follow: false, tail: 100 }
+    }
+}
+
+/// `GET /v1/functions/{name}/logs`: recent lines as JSON, or all from now on as server-sent events.
+pub async fn logs(
+    State(node): State<Arc<Node>>,
+    Path(name): Path<String>,
+    query: Result<Query<LogQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let function = find(&node, &name)?;
+    let Query(LogQuery { follow, tail }) =
+        query.map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
+    // Followers are joined before the past is read: a line in between comes twice rather than never, and is skipped.
+    let new = follow.then(|| function.log.follow());
+    let log = Arc::clone(&function.log);
+    let recent = tokio::task::spawn_blocking(move || log.recent(tail))
+        .await
+        .map_err(|error| Problem::internal(&error.into()))??;
+    let Some(new) = new else { return Ok(Json(json!({ "lines": recent })).into_response()) };
+    let last = recent.last().cloned();
+    let new = BroadcastStream::new(new).filter_map(move |line| {
+        let event = match line {
+            Ok(line) if last.as_ref().is_some_and(|last| line.time <= last.time) => None,
+            Ok(line) => Event::default().json_data(line).ok(),
+            Err(BroadcastStreamRecvError::Lagged(missed)) => {
+                Event::default().event("missed").json_data(json!({ "lines": missed })).ok()
+            }
+        };
+        std::future::ready(event)
+    });
+    let past = futures::stream::iter(recent)
+        .filter_map(|line| std::future::ready(Event::default().json_data(line).ok()));
+    let events = past.chain(new).map(Ok::<_, Infallible>);
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+}

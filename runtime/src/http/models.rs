@@ -1,0 +1,89 @@
+//! Models: upload, list, signature, delete.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use weir_gpu::{Format, ResidentGraph};
+
+use super::problem::{Code, Problem};
+use super::{model_name, tenant, upload};
+use crate::model::Model;
+use crate::node::Node;
+
+/// The query of `PUT /v1/models/{name}`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UploadQuery {
+    format: String,
+}
+
+fn view(model: &Model, resident: &[ResidentGraph]) -> Value {
+    let record = &model.record;
+    let held = resident
+        .iter()
+        .filter(|graph| *graph.tenant == record.tenant && *graph.digest == record.digest)
+        .map(|graph| json!({ "device": "cpu0", "leases": graph.leases }))
+        .collect::<Vec<_>>();
+    json!({
+        "model": record.name,
+        "format": record.format,
+        "digest": format!("sha256:{}", record.digest),
+        "bytes": record.bytes,
+        "inputs": record.inputs,
+        "outputs": record.outputs,
+        "created": record.created,
+        "resident": held,
+    })
+}
+
+/// `PUT /v1/models/{name}?format=onnx`
+pub async fn upload(
+    State(node): State<Arc<Node>>,
+    Path(name): Path<String>,
+    query: Result<Query<UploadQuery>, QueryRejection>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let name = model_name(&name)?;
+    let Query(UploadQuery { format }) = query.map_err(|error| {
+        Problem::new(
+            Code::InvalidRequest,
+            format!("say the model's format: ?format=onnx ({})", error.body_text()),
+        )
+    })?;
+    let format: Format = format.parse()?;
+    let upload = upload::model(&node, body).await?;
+    // Detached, so that a client that goes away cannot leave a change half made.
+    let (tenant, change) = (tenant()?, Arc::clone(&node));
+    let model = tokio::spawn(async move { change.put_model(&tenant, &name, format, upload).await })
+        .await
+        .map_err(|error| Problem::internal(&error.into()))??;
+    Ok((StatusCode::CREATED, Json(view(&model, &node.service.stats().resident))).into_response())
+}
+
+/// `GET /v1/models`
+pub async fn list(State(node): State<Arc<Node>>) -> Result<Json<Value>, Problem> {
+    let resident = node.service.stats().resident;
+    let models = node.models.of(&tenant()?);
+    let models: Vec<Value> = models.iter().map(|model| view(model, &resident)).collect();
+    Ok(Json(json!({ "models": models })))
+}
+
+/// `GET /v1/models/{name}`
+pub async fn show(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+    let name = model_name(&name)?;
+    let model = node.models.find(&tenant()?.shared(), &name).ok_or_else(|| Problem::no_model(&name))?;
+    Ok(Json(view(&model, &node.service.stats().resident)))
+}
+
+/// `DELETE /v1/models/{name}`
+pub async fn delete(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
+    node.delete_model(&tenant()?, &model_name(&name)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

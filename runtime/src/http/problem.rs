@@ -1,0 +1,248 @@
+//! Every refusal's shape: `application/problem+json` (RFC 9457) with a stable code. One table says what each code
+//! means to a client; there is no other place that picks a status.
+
+use std::fmt;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::json;
+
+use crate::function::StartError;
+
+/// The stable codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Code {
+    NotFound,
+    MethodNotAllowed,
+    InvalidName,
+    InvalidRequest,
+    UnsupportedMediaType,
+    TooLarge,
+    InvalidConfig,
+    InvalidComponent,
+    InvalidModel,
+    UnsupportedFormat,
+    ModelInUse,
+    FunctionOverloaded,
+    ServerOverloaded,
+    StartFailed,
+    StartTimeout,
+    FunctionFailed,
+    ResponseTooLarge,
+    RequestTimeout,
+    Internal,
+}
+
+/// What a code means to a client.
+struct Row {
+    status: StatusCode,
+    code: &'static str,
+    title: &'static str,
+    /// Whether the same request may succeed later, and after how many seconds to try.
+    retry_after: Option<u32>,
+}
+
+impl Code {
+    fn row(self) -> Row {
+        let row = |status, code, title| Row { status, code, title, retry_after: None };
+        let later = |status, code, title, seconds| Row { status, code, title, retry_after: Some(seconds) };
+        match self {
+            Self::NotFound => row(StatusCode::NOT_FOUND, "not_found", "There is no such thing"),
+            Self::MethodNotAllowed => row(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "This resource does not have that method",
+            ),
+            Self::InvalidName => row(StatusCode::BAD_REQUEST, "invalid_name", "The name cannot be used"),
+            Self::InvalidRequest => {
+                row(StatusCode::BAD_REQUEST, "invalid_request", "The request is not understood")
+            }
+            Self::UnsupportedMediaType => row(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                "The body is of a type that is not read here",
+            ),
+            Self::TooLarge => {
+                row(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is larger than allowed")
+            }
+            Self::InvalidConfig => {
+                row(StatusCode::UNPROCESSABLE_ENTITY, "invalid_config", "The configuration cannot be used")
+            }
+            Self::InvalidComponent => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "invalid_component",
+                "The component cannot be a function",
+            ),
+            Self::InvalidModel => {
+                row(StatusCode::UNPROCESSABLE_ENTITY, "invalid_model", "The model cannot be prepared")
+            }
+            Self::UnsupportedFormat => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "unsupported_format",
+                "The model's format is not read here",
+            ),
+            Self::ModelInUse => row(StatusCode::CONFLICT, "model_in_use", "A function may use the model"),
+            Self::FunctionOverloaded => later(
+                StatusCode::TOO_MANY_REQUESTS,
+                "function_overloaded",
+                "The function has all the calls it may",
+                1,
+            ),
+            Self::ServerOverloaded => later(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_overloaded",
+                "The machine has all the sandboxes it may",
+                1,
+            ),
+            Self::StartFailed => {
+                later(StatusCode::SERVICE_UNAVAILABLE, "start_failed", "The function did not start", 5)
+            }
+            Self::StartTimeout => later(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "start_timeout",
+                "The function did not start in time",
+                1,
+            ),
+            Self::FunctionFailed => {
+                row(StatusCode::BAD_GATEWAY, "function_failed", "The function ended without an answer")
+            }
+            Self::ResponseTooLarge => row(
+                StatusCode::BAD_GATEWAY,
+                "response_too_large",
+                "The function's answer is larger than allowed",
+            ),
+            Self::RequestTimeout => {
+                row(StatusCode::GATEWAY_TIMEOUT, "request_timeout", "The function took longer than allowed")
+            }
+            Self::Internal => row(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed"),
+        }
+    }
+}
+
+/// A refusal: a code, and a sentence for whoever asked.
+#[derive(Debug)]
+pub struct Problem {
+    pub code: Code,
+    pub detail: String,
+}
+
+impl Problem {
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
+    }
+
+    /// What went wrong is for the operator's log; the client learns that it did.
+    pub fn internal(error: &anyhow::Error) -> Self {
+        tracing::error!(error = format!("{error:#}"), "internal error");
+        Self::new(Code::Internal, "the server failed; its log says why")
+    }
+
+    pub fn no_function(name: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no function `{name}`"))
+    }
+
+    pub fn no_model(name: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no model `{name}`"))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Row { status, code, title, retry_after } = self.code.row();
+        let body = json!({
+            "type": format!("urn:weir:problem:{code}"),
+            "title": title,
+            "status": status.as_u16(),
+            "code": code,
+            "detail": self.detail,
+            "retryable": retry_after.is_some(),
+        });
+        let mut response = (status, body.to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+impl From<std::io::Error> for Problem {
+    fn from(error: std::io::Error) -> Self {
+        Self::internal(&error.into())
+    }
+}
+
+impl From<StartError> for Problem {
+    fn from(error: StartError) -> Self {
+        let code = match &error {
+            StartError::TimedOut(_) => Code::StartTimeout,
+            StartError::Failed(_) => Code::StartFailed,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// Errors of the door, as an upload of a model meets them.
+impl From<weir_gpu::Error> for Problem {
+    fn from(error: weir_gpu::Error) -> Self {
+        use weir_gpu::Error as Gpu;
+        let code = match &error {
+            Gpu::UnsupportedFormat(_) => Code::UnsupportedFormat,
+            Gpu::InvalidModel(_) | Gpu::UnsupportedDtype { .. } | Gpu::Engine(_) | Gpu::EnginePanic(_) => {
+                Code::InvalidModel
+            }
+            Gpu::InvalidTensor(_) | Gpu::InvalidInput { .. } | Gpu::InvalidInputs(_) | Gpu::NoGpu => {
+                Code::InvalidRequest
+            }
+            Gpu::QueueFull { .. } => Code::ServerOverloaded,
+            Gpu::DeadlineExceeded(_) | Gpu::Cancelled => Code::RequestTimeout,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const ALL: [Code; 19] = [
+        Code::NotFound,
+        Code::MethodNotAllowed,
+        Code::InvalidName,
+        Code::InvalidRequest,
+        Code::UnsupportedMediaType,
+        Code::TooLarge,
+        Code::InvalidConfig,
+        Code::InvalidComponent,
+        Code::InvalidModel,
+        Code::UnsupportedFormat,
+        Code::ModelInUse,
+        Code::FunctionOverloaded,
+        Code::ServerOverloaded,
+        Code::StartFailed,
+        Code::StartTimeout,
+        Code::FunctionFailed,
+        Code::ResponseTooLarge,
+        Code::RequestTimeout,
+        Code::Internal,
+    ];
+
+    #[test]
+    fn codes_are_distinct_and_documented() {
+        let codes: HashSet<&str> = ALL.iter().map(|code| code.row().code).collect();
+        assert_eq!(codes.len(), ALL.len());
+        let page = include_str!("../../../docs/problems.md");
+        for code in ALL {
+            let row = format!("| `{}` | {} |", code.row().code, code.row().status.as_u16());
+            assert!(page.contains(&row), "docs/problems.md lacks the row {row}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Bodies that go to disk: a component with its configuration, or a model.
+
+use axum::body::Body;
+use axum::extract::multipart::{Field, MultipartError};
+use axum::extract::{FromRequest, Multipart, Request};
+use http::header;
+
+use super::problem::{Code, Problem};
+use crate::function::FunctionConfig;
+use crate::node::Node;
+use crate::store::{ReceiveError, Received};
+use crate::units::Size;
+
+/// The longest configuration. It is text that a person wrote.
+const CONFIG_BYTES: Size = Size::mib(1);
+
+impl From<ReceiveError> for Problem {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::TooLarge(_) => Self::new(Code::TooLarge, error.to_string()),
+            ReceiveError::Broken(_) => Self::new(Code::InvalidRequest, error.to_string()),
+            ReceiveError::Disk(error) => error.into(),
+        }
+    }
+}
+
+/// A deploy's body: `application/wasm`, or multipart with `component` and an optional `config` in JSON.
+///
+/// # Errors
+/// A problem for another type of body, a part that is missing, unknown or twice there, or a body that is too large.
+pub async fn component(node: &Node, request: Request) -> Result<(FunctionConfig, Received), Problem> {
+    let most = node.settings.limits.component_bytes;
+    match media_type(&request).as_deref() {
+        Some("application/wasm" | "application/octet-stream") => {
+            let received = node.store.blobs.receive(most, request.into_body().into_data_stream()).await?;
+            Ok((FunctionConfig::default(), received))
+        }
+        Some("multipart/form-data") => parts(node, most, request).await,
+        other => Err(Problem::new(
+            Code::UnsupportedMediaType,
+            format!(
+                "send the component as `application/wasm`, or as `multipart/form-data` with the parts `config` (JSON) \
+                 and `component`; this body is {}",
+                other.map_or("of no type".to_owned(), |other| format!("`{}`", other.escape_default())),
+            ),
+        )),
+    }
+}
+
+/// A model's body, as it is.
+///
+/// # Errors
+/// A body that is empty, too large, or breaks off.
+pub async fn model(node: &Node, body: Body) -> Result<Received, Problem> {
+    let received =
+        node.store.blobs.receive(node.settings.limits.model_bytes, body.into_data_stream()).await?;
+    if received.bytes == 0 {
+        return Err(Problem::new(Code::InvalidModel, "the body is empty; send the bytes of a model"));
+    }
+    Ok(received)
+}
+
+fn media_type(request: &Request) -> Option<String> {
+    let value = request.headers().get(header::CONTENT_TYPE)?.to_str().ok()?;
+    Some(value.split(';').next().unwrap_or(value).trim().to_ascii_lowercase())
+}
+
+fn broken(error: &MultipartError) -> Problem {
+    Problem::new(Code::InvalidRequest, format!("the multipart body is not understood: {error}"))
+}
+
+async fn parts(node: &Node, most: Size, request: Request) -> Result<(FunctionConfig, Received), Problem> {
+    let mut parts = Multipart::from_request(request, &()).await.map_err(|error| {
+        Problem::new(Code::InvalidRequest, format!("the multipart body is not understood: {error}"))
+    })?;
+    let (mut config, mut component) = (None, None);
+    while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
+        let name = part.name().unwrap_or_default().to_owned();
+        let twice = match name.as_str() {
+            "config" => config.replace(read_config(part).await?).is_some(),
+            "component" => component.replace(node.store.blobs.receive(most, part).await?).is_some(),
+            other => {
+                return Err(Problem::new(
+                    Code::InvalidRequest,
+                    format!(
+                        "there is no part `{}`; the parts are `config` and `component`",
+                        other.escape_default()
+                    ),
+                ));
+            }
+        };
+        if twice {
+            return Err(Problem::new(Code::InvalidRequest, format!("the part `{name}` is there twice")));
+        }
+    }
+    let component =
+        component.ok_or_else(|| Problem::new(Code::InvalidRequest, "the part `component` is missing"))?;
+    Ok((config.unwrap_or_default(), component))
+}
+
+async fn read_config(mut part: Field<'_>) -> Result<FunctionConfig, Problem> {
+    let mut text = Vec::new();
+    while let Some(piece) = part.chunk().await.map_err(|error| broken(&error))? {
+        if text.len() + piece.len() > CONFIG_BYTES.as_usize() {
+            return Err(Problem::new(
+                Code::TooLarge,
+                format!("config is larger than {CONFIG_BYTES}, the most here"),
+            ));
+        }
+        text.extend_from_slice(&piece);
+    }
+    serde_json::from_slice(&text)
+        .map_err(|error| Problem::new(Code::InvalidConfig, format!("config: {error}")))
+}

@@ -1,0 +1,412 @@
+//! Where a guest's stdout and stderr go: to its function's log, line by line.
+//!
+//! A log is a file in the data directory, so that an idle function holds no memory and a restart loses nothing. It
+//! is capped: when a file is full it becomes the old one, the old one before it is forgotten. A guest that fills
+//! lines or calls beyond their caps loses the rest, and a line says so. Followers get lines as they come; one that
+//! is too slow misses some and is told how many.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWrite;
+use tokio::sync::broadcast;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+
+use crate::config::LogConfig;
+
+/// Who wrote a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    Stdout,
+    Stderr,
+    /// Weir itself, about the function: a trap, a limit.
+    Weir,
+}
+
+/// One line of a function's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// RFC 3339, UTC, with milliseconds.
+    pub time: String,
+    pub source: Source,
+    pub revision: u64,
+    /// The call's number since the server's start.
+    pub call: u64,
+    pub text: String,
+}
+
+/// The log of one function.
+pub struct Log {
+    path: PathBuf,
+    config: LogConfig,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    file: Option<File>,
+    written: u64,
+    followers: Option<broadcast::Sender<Line>>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Log {
+    /// The log at `path`. No file is made before the first line.
+    pub fn new(path: PathBuf, config: LogConfig) -> Self {
+        Self { path, config, state: Mutex::default() }
+    }
+
+    fn old(&self) -> PathBuf {
+        self.path.with_extension("old.jsonl")
+    }
+
+    fn append(&self, line: Line) {
+        let mut state = lock(&self.state);
+        if let Err(error) = self.write(&mut state, &line) {
+            tracing::warn!(%error, "a log line cannot be written");
+            state.file = None;
+        }
+        // With nobody listening any more the channel goes, so that an idle function holds none.
+        if state.followers.as_ref().is_some_and(|followers| followers.send(line).is_err()) {
+            state.followers = None;
+        }
+    }
+
+    fn write(&self, state: &mut State, line: &Line) -> io::Result<()> {
+        let mut json = serde_json::to_vec(line)?;
+        json.push(b'\n');
+        if state.file.is_some() && state.written + json.len() as u64 > self.config.file_bytes.as_u64() {
+            state.file = None;
+            fs::rename(&self.path, self.old())?;
+        }
+        if state.file.is_none() {
+            if let Some(folder) = self.path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            let file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+            state.written = file.metadata()?.len();
+            state.file = Some(file);
+        }
+        if let Some(file) = &mut state.file {
+            file.write_all(&json)?;
+            state.written += json.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Closes the file, for when the function goes to zero.
+    pub fn rest(&self) {
+        lock(&self.state).file = None;
+    }
+
+    /// The last lines, oldest first.
+    pub fn recent(&self, most: usize) -> io::Result<Vec<Line>> {
+        let mut lines = VecDeque::new();
+        for path in [self.old(), self.path.clone()] {
+            read_lines(&path, |line| {
+                if lines.len() == most {
+                    lines.pop_front();
+                }
+                lines.push_back(line);
+            })?;
+        }
+        Ok(lines.into())
+    }
+
+    /// Lines from now on.
+    pub fn follow(&self) -> broadcast::Receiver<Line> {
+        let mut state = lock(&self.state);
+        match &state.followers {
+            Some(followers) => followers.subscribe(),
+            None => {
+                let (sender, receiver) = broadcast::channel(self.config.follow_lines.get());
+                state.followers = Some(sender);
+                receiver
+            }
+        }
+    }
+
+    /// Forgets all lines.
+    pub fn remove(&self) {
+        let mut state = lock(&self.state);
+        *state = State::default();
+        for path in [self.old(), self.path.clone()] {
+            if let Err(error) = fs::remove_file(path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(%error, "a log cannot be removed");
+            }
+        }
+    }
+}
+
+fn read_lines(path: &Path, mut each: impl FnMut(Line)) -> io::Result<()> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for line in BufReader::new(file).lines() {
+        // A line torn by a crash is passed over.
+        if let Ok(line) = serde_json::from_str(&line?) {
+            each(line);
+        }
+    }
+    Ok(())
+}
+
+/// One call's pen for its function's log. Cloning it shares the caps.
+#[derive(Clone)]
+pub struct CallLog {
+    log: Arc<Log>,
+    revision: u64,
+    state: Arc<Mutex<CallState>>,
+}
+
+struct CallState {
+    call: u64,
+    left: u64,
+    told: bool,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl CallLog {
+    pub fn new(log: Arc<Log>, revision: u64) -> Self {
+        let left = log.config.call_bytes.as_u64();
+        let state = CallState { call: 0, left, told: false, stdout: vec![], stderr: vec![] };
+        Self { log, revision, state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn call(&self) -> MutexGuard<'_, CallState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new call begins in this sandbox: its lines carry its number and its caps are whole.
+    pub fn begin(&self, number: u64) {
+        let mut state = self.call();
+        state.call = number;
+        state.left = self.log.config.call_bytes.as_u64();
+        state.told = false;
+    }
+
+    /// Weir's own line about the call.
+    pub fn note(&self, text: String) {
+        let call = self.call().call;
+        self.put(Source::Weir, call, text);
+    }
+
+    /// Writes what is left of lines without an end.
+    pub fn finish(&self) {
+        for source in [Source::Stdout, Source::Stderr] {
+            let mut state = self.call();
+            let rest = std::mem::take(state.pending(source));
+            if !rest.is_empty() {
+                let call = state.call;
+                drop(state);
+                self.put(source, call, String::from_utf8_lossy(&rest).into_owned());
+            }
+        }
+    }
+
+    fn put(&self, source: Source, call: u64, text: String) {
+        let time = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
+        self.log.append(Line { time, source, revision: self.revision, call, text });
+    }
+
+    fn write(&self, source: Source, bytes: &[u8]) {
+        let longest = usize::try_from(self.log.config.line_bytes.as_u64()).unwrap_or(usize::MAX).max(1);
+        let mut lines = Vec::new();
+        let mut state = self.call();
+        let call = state.call;
+        let budget = usize::try_from(state.left).unwrap_or(usize::MAX);
+        let cut = bytes.len() > budget;
+        let kept = bytes.get(..bytes.len().min(budget)).unwrap_or_default();
+        state.left = state.left.saturating_sub(kept.len() as u64);
+        let exhausted = cut && !state.told;
+        state.told |= cut;
+        let pending = state.pending(source);
+        for piece in kept.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ended) = match piece {
+                [text @ .., b'\n'] => (text, true),
+                text => (text, false),
+            };
+            for part in text.chunks(longest) {
+                if pending.len() + part.len() > longest {
+                    lines.push(std::mem::take(pending));
+                }
+                pending.extend_from_slice(part);
+            }
+            if ended {
+                lines.push(std::mem::take(pending));
+            }
+        }
+        drop(state);
+        for line in lines {
+            self.put(source, call, String::from_utf8_lossy(&line).into_owned());
+        }
+        if exhausted {
+            self.finish();
+            let cap = self.log.config.call_bytes;
+            self.put(
+                Source::Weir,
+                call,
+                format!("this call has logged {cap}, the most it may; the rest is lost"),
+            );
+        }
+    }
+
+    pub fn stdout(&self) -> Pen {
+        Pen { call: self.clone(), source: Source::Stdout }
+    }
+
+    pub fn stderr(&self) -> Pen {
+        Pen { call: self.clone(), source: Source::Stderr }
+    }
+}
+
+impl CallState {
+    fn pending(&mut self, source: Source) -> &mut Vec<u8> {
+        match source {
+            Source::Stdout => &mut self.stdout,
+            Source::Stderr | Source::Weir => &mut self.stderr,
+        }
+    }
+}
+
+/// One of a guest's two output streams.
+#[derive(Clone)]
+pub struct Pen {
+    call: CallLog,
+    source: Source,
+}
+
+impl IsTerminal for Pen {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Pen {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+impl OutputStream for Pen {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.call.write(self.source, &bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(64 * 1024)
+    }
+}
+
+#[async_trait::async_trait]
+impl Pollable for Pen {
+    async fn ready(&mut self) {}
+}
+
+impl AsyncWrite for Pen {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.call.write(self.source, bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Size;
+
+    fn log(folder: &tempfile::TempDir, config: LogConfig) -> Arc<Log> {
+        Arc::new(Log::new(folder.path().join("f.jsonl"), config))
+    }
+
+    fn texts(log: &Log) -> Vec<String> {
+        log.recent(100).unwrap().into_iter().map(|line| line.text).collect()
+    }
+
+    #[test]
+    fn writes_become_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log(&folder, LogConfig::default());
+        let call = CallLog::new(Arc::clone(&log), 3);
+        call.begin(7);
+        call.write(Source::Stdout, b"one\ntw");
+        call.write(Source::Stderr, b"other\n");
+        call.write(Source::Stdout, b"o\n\nthree");
+        assert_eq!(texts(&log), ["one", "other", "two", ""]);
+        call.finish();
+        let last = log.recent(1).unwrap().remove(0);
+        assert_eq!(
+            (last.text.as_str(), last.source, last.revision, last.call),
+            ("three", Source::Stdout, 3, 7)
+        );
+    }
+
+    #[test]
+    fn a_call_is_cut_at_its_cap_and_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let config =
+            LogConfig { call_bytes: Size::bytes(8), line_bytes: Size::bytes(4), ..LogConfig::default() };
+        let log = log(&folder, config);
+        let call = CallLog::new(Arc::clone(&log), 1);
+        call.write(Source::Stdout, b"abcd\nef\n");
+        assert_eq!(texts(&log), ["abcd", "ef"], "exactly at the cap nothing is lost");
+        call.write(Source::Stdout, b"g");
+        call.write(Source::Stderr, b"h");
+        assert!(texts(&log)[2].contains("8 bytes, the most it may; the rest is lost"));
+        assert_eq!(texts(&log).len(), 3);
+        call.begin(2);
+        call.write(Source::Stdout, b"123456789");
+        assert_eq!(texts(&log)[3..5], ["1234", "5678"], "the next call has a cap of its own");
+        assert_eq!(texts(&log).len(), 6);
+    }
+
+    #[test]
+    fn a_full_file_becomes_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = LogConfig { file_bytes: Size::bytes(400), ..LogConfig::default() };
+        let log = log(&folder, config);
+        let call = CallLog::new(Arc::clone(&log), 1);
+        for number in 0..40 {
+            call.write(Source::Stdout, format!("line {number}\n").as_bytes());
+        }
+        let texts = texts(&log);
+        assert_eq!(texts.last().unwrap(), "line 39");
+        assert!(texts.len() >= 3 && texts.len() < 10, "{texts:?}");
+        let size = |path: PathBuf| fs::metadata(path).unwrap().len();
+        assert!(size(log.path.clone()) <= 400 && size(log.old()) <= 400);
+    }
+}

@@ -1,0 +1,15 @@
+//! The wall between tenants: what a guest is compiled to, what it may touch, and how much of it.
+//!
+//! ```text
+//! engine.rs     the wasmtime engine and linker; compile; what a component must export and may import
+//! artifact.rs   precompiled code on disk, and its mapping into memory
+//! store.rs      one call's store: everything a guest can reach, with its limits
+//! wasi_nn.rs    models and tensors, as guests see them
+//! logs.rs       where stdout and stderr go
+//! ```
+
+pub mod artifact;
+pub mod engine;
+pub mod logs;
+pub mod store;
+pub mod wasi_nn;

@@ -1,0 +1,429 @@
+//! `wasi:nn` as guests see it: checks, converts, and submits to the door of `weir-gpu`.
+//!
+//! Models are named and host-held: a guest gets those that its function's configuration names, and its own bytes
+//! only where the configuration allows them. A tensor is a resource whose bytes stay on the host until the guest
+//! asks for them, so that chained graphs copy nothing. Loading and computing are async: a waiting guest holds no
+//! thread. Errors are resources with a code and a sentence.
+//!
+//! `wasi:nn` has no boolean type: models' boolean inputs and outputs are `u8` here, 0 or 1.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
+use weir_gpu::{Class, DeviceKind, Dtype, Format, Job, Lease, ModelSource, Service, Tensor};
+
+use super::store::Host;
+use crate::model::Models;
+use crate::telemetry::Telemetry;
+
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: "../wit/deps/nn.wit",
+        world: "ml",
+        imports: {
+            "wasi:nn/graph.load": async | trappable,
+            "wasi:nn/graph.load-by-name": async | trappable,
+            "wasi:nn/inference.[method]graph-execution-context.compute": async | trappable,
+            default: trappable,
+        },
+        with: {
+            "wasi:nn/graph.graph": super::Graph,
+            "wasi:nn/tensor.tensor": super::GuestTensor,
+            "wasi:nn/inference.graph-execution-context": super::Session,
+            "wasi:nn/errors.error": super::Error,
+        },
+    });
+}
+
+use bindings::wasi::nn::{errors, graph, inference, tensor};
+use errors::ErrorCode;
+use graph::{ExecutionTarget, GraphEncoding};
+use tensor::TensorType;
+
+/// The models that the sandboxes of one awake revision may use, and those that they hold in memory.
+pub struct ModelAccess {
+    pub tenant: Arc<str>,
+    /// Names that the function's configuration allows.
+    pub names: BTreeSet<String>,
+    /// Whether a guest may load bytes of its own.
+    pub own_bytes: bool,
+    /// Where models are to run.
+    pub device: DeviceKind,
+    pub class: Class,
+    pub models: Arc<Models>,
+    pub service: Service,
+    pub telemetry: Arc<Telemetry>,
+    leases: Mutex<HashMap<Arc<str>, Arc<Lease>>>,
+    loading: AtomicU64,
+}
+
+impl ModelAccess {
+    pub fn new(
+        tenant: Arc<str>,
+        config: &crate::function::FunctionConfig,
+        models: Arc<Models>,
+        service: Service,
+        telemetry: Arc<Telemetry>,
+    ) -> Self {
+        Self {
+            tenant,
+            names: config.models.iter().cloned().collect(),
+            own_bytes: config.allow_model_bytes,
+            device: config.device.into(),
+            class: config.class.into(),
+            models,
+            service,
+            telemetry,
+            leases: Mutex::default(),
+            loading: AtomicU64::new(0),
+        }
+    }
+
+    /// Nanoseconds that guests have waited for graphs to load.
+    pub fn loading(&self) -> u64 {
+        self.loading.load(Ordering::Relaxed)
+    }
+
+    /// The graph of a named model. It stays in memory as long as this access does.
+    async fn open(&self, name: &str) -> Result<Arc<Lease>, Error> {
+        if !self.names.contains(name) {
+            let allowed: Vec<String> = self.names.iter().map(|name| format!("`{name}`")).collect();
+            let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+            return Err(Error::new(
+                ErrorCode::Security,
+                format!("the function's configuration does not allow model `{name}`; it allows {allowed}"),
+            ));
+        }
+        let model = self
+            .models
+            .find(&self.tenant, name)
+            .ok_or_else(|| Error::new(ErrorCode::NotFound, format!("there is no model `{name}`")))?;
+        if let Some(lease) = self.leases().get(&model.source.digest) {
+            return Ok(Arc::clone(lease));
+        }
+        let lease = Arc::new(self.load(&model.source, self.device).await?);
+        self.leases().insert(Arc::clone(&model.source.digest), Arc::clone(&lease));
+        Ok(lease)
+    }
+
+    async fn load(&self, source: &ModelSource, device: DeviceKind) -> Result<Lease, Error> {
+        let started = Instant::now();
+        let lease = self.service.load(&self.tenant, source, device).await?;
+        let took = started.elapsed();
+        self.loading.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.telemetry.cold_start_graph(took);
+        Ok(lease)
+    }
+
+    /// A graph from a guest's own bytes, where the configuration allows that.
+    async fn load_bytes(
+        &self,
+        builders: Vec<Vec<u8>>,
+        encoding: GraphEncoding,
+        target: ExecutionTarget,
+    ) -> Result<Graph, Error> {
+        if !self.own_bytes {
+            return Err(Error::new(
+                ErrorCode::Security,
+                "the function's configuration does not allow models of its own bytes: upload the model and open it \
+                 by name, or set `allow_model_bytes`",
+            ));
+        }
+        let format = match encoding {
+            GraphEncoding::Onnx | GraphEncoding::Autodetect => Format::Onnx,
+            other => {
+                let name = format!("{other:?}").to_lowercase();
+                let name = name.rsplit("::").next().unwrap_or(&name).to_owned();
+                return Err(weir_gpu::Error::UnsupportedFormat(name).into());
+            }
+        };
+        let device = match target {
+            ExecutionTarget::Cpu => DeviceKind::Cpu,
+            ExecutionTarget::Gpu => DeviceKind::Gpu,
+            ExecutionTarget::Tpu => {
+                return Err(Error::new(
+                    ErrorCode::UnsupportedOperation,
+                    "there is no TPU here: ask for `cpu`",
+                ));
+            }
+        };
+        let [bytes] = <[Vec<u8>; 1]>::try_from(builders).map_err(|given| {
+            Error::new(
+                ErrorCode::InvalidArgument,
+                format!("an ONNX model is one list of bytes, given {}", given.len()),
+            )
+        })?;
+        let digest = hex::encode(Sha256::digest(&bytes));
+        let source = ModelSource::from_memory(&digest, format, Bytes::from(bytes));
+        Ok(Graph(Arc::new(self.load(&source, device).await?)))
+    }
+
+    /// One inference, from a guest's tensors to a guest's tensors.
+    async fn compute(
+        &self,
+        lease: &Lease,
+        inputs: Vec<(String, GuestTensor)>,
+        deadline: Option<tokio::time::Instant>,
+    ) -> Result<Vec<(String, GuestTensor)>, Error> {
+        let signature = lease.signature();
+        // Before the run, so that a result that nobody can read costs no device time.
+        if let Some(output) = signature.outputs.iter().find(|output| tensor_type(output.dtype).is_none()) {
+            let (what, dtype) = (format!("output `{}`", output.name), output.dtype.to_string());
+            return Err(weir_gpu::Error::UnsupportedDtype { what, dtype }.into());
+        }
+        let inputs = inputs
+            .into_iter()
+            .map(|(name, tensor)| {
+                let wants_bool = signature.input(&name).is_some_and(|input| input.dtype == Dtype::Bool);
+                match tensor.to_tensor(wants_bool) {
+                    Ok(tensor) => Ok((name, tensor)),
+                    Err(error) => {
+                        Err(Error::new(ErrorCode::InvalidArgument, format!("input `{name}`: {error}")))
+                    }
+                }
+            })
+            .collect::<Result<_, _>>()?;
+        let job = Job { class: self.class, deadline };
+        let inference = self.service.infer(lease, inputs, job).await?;
+        self.telemetry.inference(&inference.cost);
+        inference
+            .outputs
+            .into_iter()
+            .map(|(name, tensor)| match GuestTensor::from_tensor(&tensor) {
+                Some(tensor) => Ok((name, tensor)),
+                None => Err(Error::new(
+                    ErrorCode::RuntimeError,
+                    format!("output `{name}` cannot be shown to guests"),
+                )),
+            })
+            .collect()
+    }
+
+    fn leases(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, Arc<Lease>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A graph that a guest holds.
+pub struct Graph(Arc<Lease>);
+
+/// An execution context that a guest holds: the graph again, for a graph keeps no state between runs.
+pub struct Session(Arc<Lease>);
+
+/// A tensor that a guest holds, as it was given; it is checked when it is used, because its constructor cannot fail.
+pub struct GuestTensor {
+    shape: Vec<u32>,
+    ty: TensorType,
+    data: Bytes,
+}
+
+/// A `wasi:nn` error.
+#[derive(Debug)]
+pub struct Error {
+    code: ErrorCode,
+    text: String,
+}
+
+impl Error {
+    fn new(code: ErrorCode, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+}
+
+impl From<weir_gpu::Error> for Error {
+    fn from(error: weir_gpu::Error) -> Self {
+        use weir_gpu::Error as Gpu;
+        let code = match &error {
+            Gpu::InvalidTensor(_) | Gpu::InvalidInput { .. } | Gpu::InvalidInputs(_) => {
+                ErrorCode::InvalidArgument
+            }
+            Gpu::InvalidModel(_) | Gpu::UnsupportedFormat(_) => ErrorCode::InvalidEncoding,
+            Gpu::UnsupportedDtype { .. } | Gpu::NoGpu => ErrorCode::UnsupportedOperation,
+            // A full queue too: of the codes there are, it is the one that says to try again later.
+            Gpu::QueueFull { .. } | Gpu::DeadlineExceeded(_) | Gpu::Cancelled => ErrorCode::Timeout,
+            Gpu::Engine(_) | Gpu::EnginePanic(_) => ErrorCode::RuntimeError,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+fn dtype(ty: TensorType) -> Dtype {
+    match ty {
+        TensorType::Fp16 => Dtype::F16,
+        TensorType::Fp32 => Dtype::F32,
+        TensorType::Fp64 => Dtype::F64,
+        TensorType::Bf16 => Dtype::Bf16,
+        TensorType::U8 => Dtype::U8,
+        TensorType::I32 => Dtype::I32,
+        TensorType::I64 => Dtype::I64,
+    }
+}
+
+fn tensor_type(dtype: Dtype) -> Option<TensorType> {
+    match dtype {
+        Dtype::F16 => Some(TensorType::Fp16),
+        Dtype::F32 => Some(TensorType::Fp32),
+        Dtype::F64 => Some(TensorType::Fp64),
+        Dtype::Bf16 => Some(TensorType::Bf16),
+        Dtype::U8 | Dtype::Bool => Some(TensorType::U8),
+        Dtype::I32 => Some(TensorType::I32),
+        Dtype::I64 => Some(TensorType::I64),
+        Dtype::U16 | Dtype::U32 | Dtype::U64 | Dtype::I8 | Dtype::I16 => None,
+    }
+}
+
+impl GuestTensor {
+    fn to_tensor(&self, as_bool: bool) -> Result<Tensor, weir_gpu::Error> {
+        let dtype = if as_bool && self.ty == TensorType::U8 { Dtype::Bool } else { dtype(self.ty) };
+        let shape = self.shape.iter().map(|axis| usize::try_from(*axis).unwrap_or(usize::MAX)).collect();
+        Tensor::new(dtype, shape, self.data.clone())
+    }
+
+    fn from_tensor(tensor: &Tensor) -> Option<Self> {
+        let shape = tensor.shape().iter().map(|axis| u32::try_from(*axis)).collect::<Result<_, _>>().ok()?;
+        Some(Self { shape, ty: tensor_type(tensor.dtype())?, data: tensor.data().clone() })
+    }
+}
+
+/// What the host functions below work on: the sandbox's table, and what its function may use.
+pub struct View<'a> {
+    pub table: &'a mut ResourceTable,
+    pub access: &'a ModelAccess,
+    /// When the call ends, whatever it is doing.
+    pub deadline: Option<tokio::time::Instant>,
+}
+
+struct HasView;
+
+impl HasData for HasView {
+    type Data<'a> = View<'a>;
+}
+
+/// Offers `wasi:nn` to guests.
+pub fn add_to_linker(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    graph::add_to_linker::<_, HasView>(linker, Host::nn)?;
+    tensor::add_to_linker::<_, HasView>(linker, Host::nn)?;
+    inference::add_to_linker::<_, HasView>(linker, Host::nn)?;
+    errors::add_to_linker::<_, HasView>(linker, Host::nn)
+}
+
+type Fallible<T> = wasmtime::Result<Result<T, Resource<Error>>>;
+
+impl View<'_> {
+    /// Hands a result to the guest: a value or an error becomes a resource. Only a full table traps.
+    fn give<T: Send + 'static>(&mut self, result: Result<T, Error>) -> Fallible<Resource<T>> {
+        Ok(match result {
+            Ok(value) => Ok(self.table.push(value)?),
+            Err(error) => Err(self.table.push(error)?),
+        })
+    }
+}
+
+impl graph::Host for View<'_> {
+    async fn load(
+        &mut self,
+        builders: Vec<Vec<u8>>,
+        encoding: GraphEncoding,
+        target: ExecutionTarget,
+    ) -> Fallible<Resource<Graph>> {
+        let loaded = self.access.load_bytes(builders, encoding, target).await;
+        self.give(loaded)
+    }
+
+    async fn load_by_name(&mut self, name: String) -> Fallible<Resource<Graph>> {
+        let opened = self.access.open(&name).await.map(Graph);
+        self.give(opened)
+    }
+}
+
+impl graph::HostGraph for View<'_> {
+    fn init_execution_context(&mut self, graph: Resource<Graph>) -> Fallible<Resource<Session>> {
+        let lease = Arc::clone(&self.table.get(&graph)?.0);
+        self.give(Ok(Session(lease)))
+    }
+
+    fn drop(&mut self, graph: Resource<Graph>) -> wasmtime::Result<()> {
+        self.table.delete(graph)?;
+        Ok(())
+    }
+}
+
+impl inference::Host for View<'_> {}
+
+impl inference::HostGraphExecutionContext for View<'_> {
+    async fn compute(
+        &mut self,
+        context: Resource<Session>,
+        inputs: Vec<(String, Resource<GuestTensor>)>,
+    ) -> Fallible<Vec<(String, Resource<GuestTensor>)>> {
+        let lease = Arc::clone(&self.table.get(&context)?.0);
+        let inputs = inputs
+            .into_iter()
+            .map(|(name, tensor)| Ok((name, self.table.delete(tensor)?)))
+            .collect::<wasmtime::Result<_>>()?;
+        match self.access.compute(&lease, inputs, self.deadline).await {
+            Ok(outputs) => {
+                let push = |(name, tensor)| Ok((name, self.table.push(tensor)?));
+                Ok(Ok(outputs.into_iter().map(push).collect::<wasmtime::Result<_>>()?))
+            }
+            Err(error) => Ok(Err(self.table.push(error)?)),
+        }
+    }
+
+    fn drop(&mut self, context: Resource<Session>) -> wasmtime::Result<()> {
+        self.table.delete(context)?;
+        Ok(())
+    }
+}
+
+impl tensor::Host for View<'_> {}
+
+impl tensor::HostTensor for View<'_> {
+    fn new(
+        &mut self,
+        shape: Vec<u32>,
+        ty: TensorType,
+        data: Vec<u8>,
+    ) -> wasmtime::Result<Resource<GuestTensor>> {
+        Ok(self.table.push(GuestTensor { shape, ty, data: Bytes::from(data) })?)
+    }
+
+    fn dimensions(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<Vec<u32>> {
+        Ok(self.table.get(&tensor)?.shape.clone())
+    }
+
+    fn ty(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<TensorType> {
+        Ok(self.table.get(&tensor)?.ty)
+    }
+
+    fn data(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<Vec<u8>> {
+        Ok(self.table.get(&tensor)?.data.to_vec())
+    }
+
+    fn drop(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<()> {
+        self.table.delete(tensor)?;
+        Ok(())
+    }
+}
+
+impl errors::Host for View<'_> {}
+
+impl errors::HostError for View<'_> {
+    fn code(&mut self, error: Resource<Error>) -> wasmtime::Result<ErrorCode> {
+        Ok(self.table.get(&error)?.code)
+    }
+
+    fn data(&mut self, error: Resource<Error>) -> wasmtime::Result<String> {
+        Ok(self.table.get(&error)?.text.clone())
+    }
+
+    fn drop(&mut self, error: Resource<Error>) -> wasmtime::Result<()> {
+        self.table.delete(error)?;
+        Ok(())
+    }
+}

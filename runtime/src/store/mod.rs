@@ -1,0 +1,84 @@
+//! What survives a restart: bytes by their hash, and a small index of definitions.
+//!
+//! Every file appears whole by rename, after its bytes and its folder have reached the disk, so that what was
+//! acknowledged is there after a crash and what was not leaves no half. One server uses a data directory at a time.
+//!
+//! ```text
+//! blobs/{digest}                     a component's or model's bytes
+//! artifacts/{engine}/{digest}.cwasm  precompiled code; made again when missing
+//! index/functions/{tenant}/{name}    definitions, as JSON
+//! index/models/{tenant}/{name}
+//! logs/{tenant}/{function}.jsonl
+//! tmp/                               uploads under way; emptied at start
+//! ```
+
+mod blobs;
+mod index;
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+pub use blobs::{Blobs, ReceiveError, Received};
+pub use index::{Index, Record};
+
+/// A data directory that this server holds.
+pub struct Store {
+    root: PathBuf,
+    pub blobs: Blobs,
+    _lock: File,
+}
+
+impl Store {
+    /// Opens a data directory, or makes one.
+    ///
+    /// # Errors
+    /// When another server has it, or when it cannot be read or written; the text names the folder.
+    pub fn open(root: &Path) -> anyhow::Result<Self> {
+        fs::create_dir_all(root)
+            .with_context(|| format!("the data directory {} cannot be made", root.display()))?;
+        let lock = File::create(root.join("lock"))
+            .with_context(|| format!("the data directory {} cannot be written", root.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                bail!("another server has the data directory {}; stop it, or use --data-dir", root.display())
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("{} cannot be locked", root.display()));
+            }
+        }
+        let tmp = root.join("tmp");
+        match fs::remove_dir_all(&tmp) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("{} cannot be emptied", tmp.display()));
+            }
+            _ => fs::create_dir_all(&tmp)?,
+        }
+        let blobs = Blobs::open(root.join("blobs"), tmp)?;
+        Ok(Self { root: root.to_owned(), blobs, _lock: lock })
+    }
+
+    /// The index of one kind of definition.
+    ///
+    /// # Errors
+    /// When its folder cannot be made.
+    pub fn index<T: Record>(&self) -> io::Result<Index<T>> {
+        Index::open(self.root.join("index").join(T::FOLDER))
+    }
+
+    pub fn artifacts(&self) -> PathBuf {
+        self.root.join("artifacts")
+    }
+
+    pub fn log(&self, tenant: &str, function: &str) -> PathBuf {
+        self.root.join("logs").join(tenant).join(format!("{function}.jsonl"))
+    }
+}
+
+/// Makes sure that a rename in `folder` has reached the disk.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}

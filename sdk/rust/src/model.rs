@@ -1,0 +1,88 @@
+//! Models by name. The host holds their bytes and runs them; the function holds handles.
+
+use crate::bindings::wasi::nn::graph::load_by_name;
+use crate::bindings::wasi::nn::inference::GraphExecutionContext;
+use crate::{Error, Tensor};
+
+/// A model that the function's deployment names, ready to run.
+#[derive(Debug)]
+pub struct Model {
+    name: String,
+    context: GraphExecutionContext,
+}
+
+impl Model {
+    /// Opens the model `name`. A name that the function may not use, or that its tenant does not have: 500
+    /// `model_unavailable`; the other errors are in the table of `error.rs`.
+    pub fn open(name: &str) -> Result<Self, Error> {
+        let context = load_by_name(name)
+            .and_then(|graph| graph.init_execution_context())
+            .map_err(|error| Error::from_nn(&format!("model `{name}`"), &error))?;
+        Ok(Self { name: name.to_string(), context })
+    }
+
+    /// Runs the model once on named inputs, and waits for its outputs. The inputs are given away to the host,
+    /// so that an output of one model becomes an input of the next without a copy.
+    ///
+    /// An input that the model does not take, lacks, or takes in another shape or type: 400 `invalid_tensor`;
+    /// the other errors are in the table of `error.rs`.
+    pub fn run<N: Into<String>>(
+        &self,
+        inputs: impl IntoIterator<Item = (N, Tensor)>,
+    ) -> Result<Outputs, Error> {
+        let inputs = inputs.into_iter().map(|(name, tensor)| (name.into(), tensor.host)).collect();
+        let outputs = self
+            .context
+            .compute(inputs)
+            .map_err(|error| Error::from_nn(&format!("model `{}`", self.name), &error))?;
+        let tensors = outputs.into_iter().map(|(name, host)| (name, Tensor { host })).collect();
+        Ok(Outputs { model: self.name.clone(), tensors })
+    }
+
+    /// The name it was opened by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The named outputs of one run, in the model's order.
+#[derive(Debug)]
+pub struct Outputs {
+    model: String,
+    tensors: Vec<(String, Tensor)>,
+}
+
+impl Outputs {
+    /// The output `name`, or 500 `no_such_output`.
+    pub fn get(&self, name: &str) -> Result<&Tensor, Error> {
+        Ok(&self.tensors[self.position(name)?].1)
+    }
+
+    /// Takes the output `name` out, to pass it on to another model; or 500 `no_such_output`.
+    pub fn take(&mut self, name: &str) -> Result<Tensor, Error> {
+        let position = self.position(name)?;
+        Ok(self.tensors.remove(position).1)
+    }
+
+    /// The names of the outputs.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.iter().map(|(name, _)| name.as_str())
+    }
+
+    fn position(&self, name: &str) -> Result<usize, Error> {
+        self.tensors.iter().position(|(given, _)| given == name).ok_or_else(|| {
+            let names: Vec<&str> = self.names().collect();
+            let detail = format!("model `{}` gave no output `{name}`, only {names:?}", self.model);
+            Error::new(500, "no_such_output", detail)
+        })
+    }
+}
+
+impl IntoIterator for Outputs {
+    type Item = (String, Tensor);
+    type IntoIter = std::vec::IntoIter<(String, Tensor)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.tensors.into_iter()
+    }
+}

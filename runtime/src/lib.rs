@@ -79,7 +79,10 @@ impl Weir {
                 tracing::debug!(%error, "nodelay is not set");
             }
         });
-        axum::serve(listener, http::router(self.node)).with_graceful_shutdown(stop).await
+        let served =
+            axum::serve(listener, http::router(Arc::clone(&self.node))).with_graceful_shutdown(stop).await;
+        self.node.close();
+        served
     }
 }
 

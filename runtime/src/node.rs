@@ -84,6 +84,12 @@ impl Node {
         Ok(node)
     }
 
+    /// The server has stopped: functions leave memory, and the data directory is free for another server.
+    pub fn close(&self) {
+        self.functions.clear();
+        self.store.unlock();
+    }
+
     /// The number of a new call, counted since the server's start.
     pub fn next_call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1

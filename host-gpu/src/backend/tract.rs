@@ -9,10 +9,13 @@ use std::io::Cursor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tract_onnx::pb::ModelProto;
+use tract_onnx::pb::tensor_proto::DataType;
+use tract_onnx::pb::tensor_shape_proto::dimension;
+use tract_onnx::pb::type_proto::Value;
+use tract_onnx::pb::{ModelProto, ValueInfoProto};
 use tract_onnx::prelude::{
-    Framework, InferenceModel, InferenceModelExt, IntoArcTensor, IntoRunnable, OutletId, SymbolScope, TDim,
-    TValue, TVec, TypedRunnableModel,
+    Framework, InferenceModel, InferenceModelExt, IntoArcTensor, IntoRunnable, SymbolScope, TDim, TValue,
+    TVec, TypedRunnableModel,
 };
 use tract_onnx::tract_core;
 use tract_onnx::tract_hir::infer::{Factoid, InferenceFact, ShapeFactoid};
@@ -72,24 +75,21 @@ fn load_onnx(bytes: &[u8]) -> Result<Arc<dyn Graph>, Error> {
     let proto = onnx
         .proto_model_for_read(&mut Cursor::new(bytes))
         .map_err(|error| Error::InvalidModel(format!("the bytes are not ONNX ({})", text(&error))))?;
-    let (input_names, output_names) = names(&proto)?;
+    let (input_names, declared) = names(&proto)?;
     let mut model = onnx.model_for_proto_model(&proto).map_err(invalid)?;
     drop(proto);
     refuse_unknown_operators(&model)?;
     name_unknown_dims(&mut model)?;
-    let facts = |outlets: &[OutletId]| -> Result<Vec<InferenceFact>, Error> {
-        outlets.iter().map(|outlet| model.outlet_fact(*outlet).cloned().map_err(invalid)).collect()
-    };
-    let (input_facts, declared_outputs) = (facts(&model.inputs)?, facts(&model.outputs)?);
-    let inputs = specs("input", input_names, input_facts)?;
+    let facts = model.inputs.iter().map(|outlet| model.outlet_fact(*outlet).cloned());
+    let inputs = specs("input", input_names, facts.collect::<Result<_, _>>().map_err(invalid)?)?;
 
-    let symbolic = model.clone().into_optimized();
-    let (form, output_facts) = match symbolic {
+    let (form, outputs) = match model.clone().into_optimized() {
         Ok(prepared) => {
             let facts =
                 prepared.outputs.iter().map(|outlet| prepared.outlet_fact(*outlet).map(InferenceFact::from));
             let facts = facts.collect::<Result<_, _>>().map_err(invalid)?;
-            (Form::Symbolic(prepared.into_runnable().map_err(invalid)?), facts)
+            let names = declared.into_iter().map(|output| output.name).collect();
+            (Form::Symbolic(prepared.into_runnable().map_err(invalid)?), specs("output", names, facts)?)
         }
         Err(error) => {
             let varies = |axes: &[Dim]| axes.iter().any(|dim| !matches!(dim, Dim::Fixed(_)));
@@ -103,10 +103,9 @@ fn load_onnx(bytes: &[u8]) -> Result<Arc<dyn Graph>, Error> {
                 let shapes = inputs.iter().map(|input| input.shape.iter().map(single).collect()).collect();
                 per_shape.plan(shapes).map_err(invalid)?;
             }
-            (Form::PerShape(per_shape), declared_outputs)
+            (Form::PerShape(per_shape), declared.iter().map(declared_spec).collect::<Result<_, _>>()?)
         }
     };
-    let outputs = specs("output", output_names, output_facts)?;
     Ok(Arc::new(TractGraph { form, signature: Signature { inputs, outputs } }))
 }
 
@@ -167,14 +166,42 @@ fn refuse_unknown_operators(model: &InferenceModel) -> Result<(), Error> {
     }
 }
 
-/// The names of the inputs that callers must give, and of the outputs, in the order that the engine keeps.
-fn names(proto: &ModelProto) -> Result<(Vec<String>, Vec<String>), Error> {
+/// The names of the inputs that callers must give, and what is said of the outputs, in the order that the engine keeps.
+fn names(proto: &ModelProto) -> Result<(Vec<String>, Vec<ValueInfoProto>), Error> {
     let graph = proto.graph.as_ref().ok_or_else(|| {
         Error::InvalidModel("the bytes are not ONNX (there is no graph in them)".to_owned())
     })?;
     let given: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
     let inputs = graph.input.iter().map(|input| &input.name).filter(|name| !given.contains(name.as_str()));
-    Ok((inputs.cloned().collect(), graph.output.iter().map(|output| output.name.clone()).collect()))
+    Ok((inputs.cloned().collect(), graph.output.clone()))
+}
+
+/// An output as the model declares it, where the engine cannot tell before it knows the inputs' shapes.
+fn declared_spec(output: &ValueInfoProto) -> Result<TensorSpec, Error> {
+    let what = format!("output `{}`", output.name);
+    let Some(Value::TensorType(tensor)) = output.r#type.as_ref().and_then(|ty| ty.value.as_ref()) else {
+        return Err(Error::InvalidModel(format!("{what} has no element type")));
+    };
+    let known = DataType::try_from(tensor.elem_type).ok();
+    let dtype = known.and_then(|dtype| EngineDtype::try_from(dtype).ok()).and_then(our_dtype);
+    let dtype = dtype.ok_or_else(|| {
+        let dtype =
+            known.map_or_else(|| tensor.elem_type.to_string(), |dtype| format!("{dtype:?}").to_lowercase());
+        Error::UnsupportedDtype { what, dtype }
+    })?;
+    let dims = tensor.shape.iter().flat_map(|shape| &shape.dim);
+    let shape = dims.map(|dim| match &dim.value {
+        Some(dimension::Value::DimValue(size)) if *size >= 0 => {
+            usize::try_from(*size).map_or(unknown(), Dim::Fixed)
+        }
+        Some(dimension::Value::DimParam(name)) if !name.is_empty() => Dim::Computed(name.clone()),
+        _ => unknown(),
+    });
+    Ok(TensorSpec { name: output.name.clone(), dtype, shape: shape.collect() })
+}
+
+fn unknown() -> Dim {
+    Dim::Computed("?".to_owned())
 }
 
 /// Gives each input axis of unknown extent a symbol of its own, so that the engine can reason about it.
@@ -218,7 +245,7 @@ fn specs(what: &str, names: Vec<String>, facts: Vec<InferenceFact>) -> Result<Ve
             })?;
             let shape = fact.shape.dims().map(|dim| match dim.concretize() {
                 Some(dim) => our_dim(&dim),
-                None => Dim::Computed("?".to_owned()),
+                None => unknown(),
             });
             let rank =
                 fact.shape.rank().concretize().and_then(|rank| usize::try_from(rank).ok()).unwrap_or(0);

@@ -19,7 +19,7 @@ use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
 
 pub use config::FunctionConfig;
-pub use pool::{NoSandbox, Ticket, first_line};
+pub use pool::{End, NoSandbox, Ticket, first_line};
 pub use revision::{Revision, RevisionRecord};
 pub use wake::StartError;
 
@@ -182,6 +182,14 @@ impl Functions {
         let mut functions: Vec<_> = theirs.map(|function| Arc::clone(&function)).collect();
         functions.sort_by(|a, b| a.name.cmp(&b.name));
         functions
+    }
+
+    /// Forgets all functions, without touching what is kept of them: the server stops.
+    pub fn clear(&self) {
+        self.0.retain(|_, function| {
+            function.revisions().iter().for_each(|revision| revision.retire());
+            false
+        });
     }
 
     /// Whether any function has a revision with this component.

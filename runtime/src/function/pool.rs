@@ -51,12 +51,21 @@ pub struct Ticket {
     pub gone: CancellationToken,
     /// Cancelled when the function has answered. Until then the sandbox is not used again.
     pub answered: CancellationToken,
-    /// Told why the sandbox ended, if it failed.
-    pub ended: oneshot::Sender<String>,
+    /// Told why the sandbox ended, if it was not by an ordinary answer.
+    pub ended: oneshot::Sender<End>,
     /// One of the function's calls that may run.
     pub _permit: OwnedSemaphorePermit,
     /// Keeps the revision awake.
     pub _awake: Use,
+}
+
+/// Why a sandbox ended in the middle of a call.
+#[derive(Debug)]
+pub enum End {
+    /// The guest trapped, or the host failed under it.
+    Failed(String),
+    /// The call's deadline passed.
+    TimedOut,
 }
 
 /// Why no sandbox could be made.
@@ -166,20 +175,23 @@ impl WorkerState for Sandbox {
         log.finish();
         let last = self.current.lock().take();
         let expired = self.current.expired.load(Ordering::Relaxed);
-        match (result, last) {
-            (Err(_), Some(call)) if expired && !call.gone.is_cancelled() => {
-                log.note("the call was ended: its time was up".to_owned());
-            }
-            (Err(error), last) if !expired => {
+        if let Err(error) = result {
+            let end = if !expired {
                 let reason = first_line(&error);
                 log.note(format!("the sandbox was ended: {reason}"));
-                if let Some(call) = last {
-                    // The caller may have its answer already, and nobody is there to tell.
-                    let _ = call.ended.send(reason);
-                }
+                Some(End::Failed(reason))
+            } else if last.as_ref().is_some_and(|call| call.deadline <= Instant::now()) {
+                log.note("the call was ended: its time was up".to_owned());
+                Some(End::TimedOut)
+            } else {
+                None
+            };
+            if let (Some(end), Some(call)) = (end, last) {
+                // The caller may have its answer already, and nobody is there to tell.
+                let _ = call.ended.send(end);
             }
-            _ => {}
         }
+        // Only now the guest's open bodies close: whoever reads them has been told.
         drop(store);
     }
 }

@@ -26,7 +26,7 @@ use wasmtime_wasi_http::handler::{ExpirationError, InstantiationError};
 
 use super::problem::{Code, Problem};
 use crate::admission::Refusal;
-use crate::function::{Function, NoSandbox, Revision, Ticket, first_line};
+use crate::function::{End, Function, NoSandbox, Revision, Ticket, first_line};
 use crate::node::Node;
 use crate::telemetry::Outcome;
 
@@ -90,14 +90,14 @@ impl Call<'_> {
         let gone = CancellationToken::new();
         let guard = gone.clone().drop_guard();
         let answered = CancellationToken::new();
-        let (ended, end) = oneshot::channel();
+        let (told, end) = oneshot::channel();
         let handler = awake.handler().clone();
         let ticket = Ticket {
             number: self.node.next_call(),
             deadline: Instant::now() + patience,
             gone,
             answered: answered.clone(),
-            ended,
+            ended: told,
             _permit: permit,
             _awake: awake,
         };
@@ -116,9 +116,7 @@ impl Call<'_> {
                 // The sandbox knows why it ended, and is on its way to its end now.
                 None => {
                     drop(guard);
-                    let reason = end.await.unwrap_or_else(|_| "it returned without giving one".to_owned());
-                    let detail = format!("the function ended without an answer: {reason}");
-                    return Err(Problem::new(Code::FunctionFailed, detail));
+                    return Err(ended(end.await.ok(), patience));
                 }
             },
         };
@@ -133,7 +131,13 @@ impl Call<'_> {
         answered.cancel();
         let (mut parts, body) = response.into_parts();
         remove_hop_by_hop(&mut parts.headers);
-        let body = Answer { body, left: most.as_u64(), guard: Some(guard) };
+        let body = Answer {
+            body,
+            left: most.as_u64(),
+            length: content_length(&parts.headers),
+            guard: Some(guard),
+            end,
+        };
         Ok(Response::from_parts(parts, Body::new(body)))
     }
 }
@@ -178,14 +182,24 @@ fn refused(revision: &Revision, refusal: &Refusal) -> Problem {
     Problem::new(Code::FunctionOverloaded, detail)
 }
 
-/// What a call's failure is to the client; `None` when the guest itself failed.
+/// What the end of a sandbox without an answer is to the client.
+fn ended(end: Option<End>, patience: Duration) -> Problem {
+    match end {
+        Some(End::TimedOut) => {
+            let patience = humantime::format_duration(patience);
+            Problem::new(Code::RequestTimeout, format!("the function had no answer within {patience}"))
+        }
+        Some(End::Failed(reason)) => {
+            Problem::new(Code::FunctionFailed, format!("the function ended without an answer: {reason}"))
+        }
+        None => Problem::new(Code::FunctionFailed, "the function returned without giving an answer"),
+    }
+}
+
+/// What a call's failure is to the client; `None` when the sandbox's end tells more.
 fn failed(error: &wasmtime::Error, patience: Duration) -> Option<Problem> {
     if error.is::<ExpirationError>() {
-        let patience = humantime::format_duration(patience);
-        return Some(Problem::new(
-            Code::RequestTimeout,
-            format!("the function had no answer within {patience}"),
-        ));
+        return Some(ended(Some(End::TimedOut), patience));
     }
     if let Some(instantiation) = error.downcast_ref::<InstantiationError<Ticket>>() {
         let problem = match instantiation.error.downcast_ref::<NoSandbox>() {
@@ -311,7 +325,24 @@ impl HttpBody for Question {
 struct Answer {
     body: WasiBody,
     left: u64,
+    /// What is still to come, where the answer said how long it is.
+    length: Option<u64>,
     guard: Option<DropGuard>,
+    end: oneshot::Receiver<End>,
+}
+
+impl Answer {
+    /// The end was reached: what the guest does after it may run on, until its deadline.
+    fn complete(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            guard.disarm();
+        }
+    }
+
+    fn break_off(&mut self, reason: String) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.guard = None;
+        Poll::Ready(Some(Err(std::io::Error::other(reason))))
+    }
 }
 
 impl HttpBody for Answer {
@@ -323,29 +354,29 @@ impl HttpBody for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-            None => {
-                // The end was reached: what the guest does after it may run on, until its deadline.
-                if let Some(guard) = self.guard.take() {
-                    guard.disarm();
+            // A sandbox says that it failed before its body closes, so this cannot miss it.
+            None => match self.end.try_recv() {
+                Ok(End::Failed(reason)) => return self.break_off(reason),
+                Ok(End::TimedOut) => return self.break_off("its time was up".to_owned()),
+                Err(_) => {
+                    self.complete();
+                    return Poll::Ready(None);
                 }
-                return Poll::Ready(None);
-            }
-            Some(Err(error)) => return Poll::Ready(Some(Err(std::io::Error::other(format!("{error:?}"))))),
+            },
+            Some(Err(error)) => return self.break_off(format!("{error:?}")),
             Some(Ok(frame)) => frame,
         };
-        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-        match self.left.checked_sub(length) {
-            Some(left) => {
-                self.left = left;
-                Poll::Ready(Some(Ok(frame)))
-            }
-            None => {
-                self.guard = None;
-                Poll::Ready(Some(Err(std::io::Error::other(
-                    "the answer is larger than the function may send",
-                ))))
-            }
+        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        let Some(left) = self.left.checked_sub(bytes) else {
+            return self.break_off("the answer is larger than the function may send".to_owned());
+        };
+        self.left = left;
+        self.length = self.length.map(|length| length.saturating_sub(bytes));
+        // Whoever sends a body of known length need not ask for more when it is all there.
+        if self.length == Some(0) {
+            self.complete();
         }
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -360,10 +391,12 @@ impl HttpBody for Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         // A server need not poll a body that says it has ended.
-        if self.body.is_end_stream()
-            && let Some(guard) = self.guard.take()
-        {
-            guard.disarm();
+        if self.body.is_end_stream() {
+            self.complete();
         }
     }
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

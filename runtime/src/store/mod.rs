@@ -28,7 +28,7 @@ pub use index::{Index, Record};
 pub struct Store {
     root: PathBuf,
     pub blobs: Blobs,
-    _lock: File,
+    lock: File,
 }
 
 impl Store {
@@ -58,7 +58,14 @@ impl Store {
             _ => fs::create_dir_all(&tmp)?,
         }
         let blobs = Blobs::open(root.join("blobs"), tmp)?;
-        Ok(Self { root: root.to_owned(), blobs, _lock: lock })
+        Ok(Self { root: root.to_owned(), blobs, lock })
+    }
+
+    /// Lets another server have the data directory.
+    pub fn unlock(&self) {
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "the data directory stays locked until this process ends");
+        }
     }
 
     /// The index of one kind of definition.

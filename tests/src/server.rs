@@ -1,0 +1,146 @@
+//! A server in this process, with a data directory and a port of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use reqwest::multipart::{Form, Part};
+use reqwest::{Client, Method, RequestBuilder};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use weir::config::Settings;
+use weir::{Config, Weir};
+
+pub struct Server {
+    pub client: Client,
+    pub address: std::net::SocketAddr,
+    pub devices: weir_gpu::Service,
+    pub data: Arc<TempDir>,
+    stop: Option<oneshot::Sender<()>>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+/// A status, a body, and the body as JSON if it is some.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub body: Bytes,
+    pub json: Value,
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The problem's code.
+    pub fn code(&self) -> &str {
+        self.json["code"].as_str().unwrap_or("(no problem)")
+    }
+}
+
+impl Server {
+    pub async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// A server whose settings are changed from their defaults.
+    pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings::default();
+        // Address space is finite, and suites run many servers in one process.
+        settings.sandbox.sandboxes = 200.try_into().unwrap();
+        change(&mut settings);
+        Self::on(Arc::new(tempfile::tempdir().unwrap()), settings).await
+    }
+
+    /// A server on a data directory that may have things in it.
+    pub async fn on(data: Arc<TempDir>, settings: Settings) -> Self {
+        let config =
+            Config { listen: ([127, 0, 0, 1], 0).into(), data_dir: data.path().to_owned(), settings };
+        let weir = Weir::build(&config).await.unwrap();
+        let (address, devices) = (weir.address(), weir.devices());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = tokio::spawn(async move { weir.serve(async { drop(stopped.await) }).await.unwrap() });
+        let client = Client::builder().no_proxy().build().unwrap();
+        Self { client, address, devices, data, stop: Some(stop), serving }
+    }
+
+    /// Stops, and waits until it has.
+    pub async fn stop(mut self) -> Arc<TempDir> {
+        drop(self.stop.take());
+        drop(self.client);
+        self.serving.await.unwrap();
+        self.data
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("http://{}{path}", self.address))
+    }
+
+    pub async fn send(&self, request: RequestBuilder) -> Answer {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.bytes().await.unwrap();
+        let json = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        Answer { status, headers, body, json }
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(self.request(Method::GET, path)).await
+    }
+
+    pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> Answer {
+        self.send(self.request(Method::POST, path).body(body)).await
+    }
+
+    /// Uploads a component from its file.
+    pub async fn deploy(&self, name: &str, component: impl AsRef<Path>, config: Value) -> Answer {
+        let bytes = std::fs::read(component).unwrap();
+        self.deploy_bytes(name, bytes, config).await
+    }
+
+    pub async fn deploy_bytes(&self, name: &str, component: Vec<u8>, config: Value) -> Answer {
+        let form = Form::new().text("config", config.to_string()).part("component", Part::bytes(component));
+        let path = format!("/v1/functions/{name}/revisions");
+        self.send(self.request(Method::POST, &path).multipart(form)).await
+    }
+
+    pub async fn put_model(&self, name: &str, bytes: Vec<u8>) -> Answer {
+        let path = format!("/v1/models/{name}?format=onnx");
+        self.send(self.request(Method::PUT, &path).body(bytes)).await
+    }
+
+    /// Calls a function with a body.
+    pub async fn call(&self, function: &str, path: &str, body: impl Into<reqwest::Body>) -> Answer {
+        self.post(&format!("/fn/default/{function}{path}"), body).await
+    }
+
+    pub async fn status(&self, function: &str) -> Value {
+        self.get(&format!("/v1/functions/{function}")).await.json
+    }
+
+    /// Drives the guest `nn`: runs a model on inputs.
+    pub async fn run(&self, function: &str, model: &str, inputs: Value) -> Value {
+        let body = json!({ "model": model, "inputs": inputs }).to_string();
+        self.call(function, "/run", body).await.json
+    }
+
+    /// One metric's value, labels included in its name.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").await.text();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    pub async fn log(&self, function: &str) -> Vec<String> {
+        let lines = self.get(&format!("/v1/functions/{function}/logs?tail=10000")).await;
+        lines.json["lines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line["text"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}

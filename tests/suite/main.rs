@@ -1,0 +1,12 @@
+//! The end-to-end suite: one binary, a module per subject.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod calls;
+mod cli;
+mod example;
+mod limits;
+mod mistakes;
+mod models;
+mod restart;
+mod zero;

@@ -4,7 +4,7 @@
 PYTHON ?= python3
 CARGO ?= cargo
 COMPONENTIZE_PY = componentize-py==0.25.1
-VENV = target/venv-guests
+PYTHON_TOOLS = target/python-tools
 
 .PHONY: help demo test bench build target models guests fmt lint clean
 
@@ -15,20 +15,21 @@ help:
 	@echo "make build   build the binary: target/release/weir"
 	@echo "make lint    what CI checks beside the tests: formatting and clippy"
 
-demo: build models
+demo: build
 	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path examples/Cargo.toml
 	sh scripts/demo.sh
 
-test: build models guests
+test: build guests
 	$(CARGO) test --release --locked --workspace
 	$(CARGO) test --release --locked --manifest-path sdk/rust/Cargo.toml --target-dir target/sdk
 	$(CARGO) test --release --locked --manifest-path examples/Cargo.toml --target-dir target/examples
 
-bench: build models
+bench: build
 	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml
 	$(CARGO) run --release --locked -p weir-benches -- $(BENCH)
 
-build: target
+# The workspace has the tests in it, and they build the example, which takes its constants from the model's files.
+build: target models
 	$(CARGO) build --release --locked --workspace
 
 target:
@@ -42,10 +43,9 @@ models:
 guests: target/python-guest/guest.wasm
 
 target/python-guest/guest.wasm: tests/guests/python/app.py $(wildcard wit/*.wit wit/deps/*.wit) Makefile
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check $(COMPONENTIZE_PY)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(PYTHON_TOOLS) $(COMPONENTIZE_PY)
 	mkdir -p $(@D)
-	$(VENV)/bin/componentize-py -d wit -w function componentize -p tests/guests/python app -o $@
+	PYTHONPATH=$(PYTHON_TOOLS) $(PYTHON) -m componentize_py -d wit -w function componentize -p tests/guests/python app -o $@
 
 fmt:
 	$(CARGO) fmt --all

@@ -15,23 +15,32 @@ pub struct Process {
 impl Process {
     /// Starts `weir serve` on a data directory, and waits until it listens.
     pub async fn serve(data: &Path) -> Self {
-        let mut child = Command::new(Self::binary())
-            .args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(data)
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(Self::binary("weir"));
+        command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+        Self::start(command).await
+    }
+
+    /// Starts any server that says on stderr where it listens, and waits until it does.
+    pub async fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let url = loop {
             let line = lines.next_line().await.unwrap().expect("the server says where it listens");
-            if let Some((_, rest)) = line.split_once("listening on ") {
-                break rest.split_whitespace().next().unwrap().to_owned();
+            if let Some(start) = line.find("http://") {
+                let url = line[start..].split_whitespace().next().unwrap();
+                break url.trim_end_matches('/').to_owned();
             }
         };
         // A full pipe would stop the server.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { url, child }
+    }
+
+    /// Its resident memory, in bytes. Source: proc_pid_status(5).
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));
+        kib.unwrap().trim().parse::<u64>().unwrap() * 1024
     }
 
     /// Kills it with SIGKILL.
@@ -46,15 +55,14 @@ impl Process {
 
     /// Runs a client command in a folder.
     pub async fn run(arguments: &[&str], url: &str, folder: &Path) -> Output {
-        let mut command = Command::new(Self::binary());
+        let mut command = Command::new(Self::binary("weir"));
         command.args(arguments).env("WEIR_URL", url).current_dir(folder).output().await.unwrap()
     }
 
-    /// The binary beside this test's own.
-    pub fn binary() -> PathBuf {
-        let test = std::env::current_exe().unwrap();
-        let binary = test.parent().and_then(Path::parent).unwrap().join("weir");
-        assert!(binary.exists(), "{} is not there; run `cargo build --release` first", binary.display());
-        binary
+    /// A binary of this workspace, beside the one that runs.
+    pub fn binary(name: &str) -> PathBuf {
+        let me = std::env::current_exe().unwrap();
+        let binary = me.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.exists());
+        binary.unwrap_or_else(|| panic!("`{name}` is not built; run `cargo build --release --workspace` first"))
     }
 }

@@ -61,7 +61,7 @@ async fn logs_are_followed() {
     let server = Process::serve(data.path()).await;
     server.command(&["deploy", "echo", guests::ECHO]).await;
     server.command(&["call", "echo", "/one"]).await;
-    let mut follow = tokio::process::Command::new(Process::binary())
+    let mut follow = tokio::process::Command::new(Process::binary("weir"))
         .args(["logs", "echo", "-f"])
         .env("WEIR_URL", &server.url)
         .stdout(std::process::Stdio::piped())

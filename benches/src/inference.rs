@@ -1,0 +1,119 @@
+//! What a call adds to its inference: a function that runs a model once, against the engine called directly.
+
+use std::time::Instant;
+
+use anyhow::Context;
+use serde_json::json;
+use tract_onnx::pb::tensor_proto::DataType;
+use tract_onnx::prelude::{
+    Datum, Framework, InferenceModelExt, IntoRunnable, Tensor, TypedRunnableModel, tvec,
+};
+use weir_tests::onnx::Axis;
+use weir_tests::{guests, onnx};
+
+use crate::load::{Connection, request};
+use crate::peers::{self, Weir};
+use crate::table::{Better, Row, Table, Target, median, micros, quantile};
+
+/// A model and one input for it.
+struct Case {
+    name: &'static str,
+    bytes: Vec<u8>,
+    input: (&'static str, &'static str, Tensor),
+    /// Runs in each round.
+    runs: usize,
+    target: Option<Target>,
+}
+
+pub async fn run(table: &mut Table, rounds: usize) -> anyhow::Result<()> {
+    let small = onnx::double(DataType::Float, &[Axis::Fixed(1), Axis::Fixed(4)]);
+    let features: Vec<i32> = (0..2048).map(|place| place % 257).collect();
+    let cases = [
+        Case {
+            name: "one addition",
+            bytes: small,
+            input: ("x", "fp32", Tensor::from_shape(&[1, 4], &[1.0_f32, 2.0, 3.0, 4.0])?),
+            runs: 400,
+            target: Some(Target::AtMost(150.0)),
+        },
+        Case {
+            name: "magika",
+            bytes: weir_tests::model("magika/model.onnx"),
+            input: ("bytes", "i32", Tensor::from_shape(&[1, 2048], &features)?),
+            runs: 40,
+            target: None,
+        },
+    ];
+    let mut weir = Weir::start().await?;
+    peers::deploy_hello(&mut weir, "hello").await?;
+    for case in cases {
+        eprintln!("inference: {}, {rounds} rounds of {} runs, in turn", case.name, case.runs);
+        measure(table, &mut weir, rounds, &case).await.context(case.name)?;
+    }
+    Ok(())
+}
+
+async fn measure(table: &mut Table, weir: &mut Weir, rounds: usize, case: &Case) -> anyhow::Result<()> {
+    let (input, ty, tensor) = &case.input;
+    let bare = bare(&case.bytes, tensor)?;
+    weir.put_model("model", &case.bytes).await?;
+    weir.deploy("fresh", guests::NN, json!({ "models": ["model"] })).await?;
+    weir.deploy("reuse", guests::NN, json!({ "models": ["model"], "reuse": 128 })).await?;
+    let shape: Vec<String> = tensor.shape().iter().map(ToString::to_string).collect();
+    let query = format!("model=model&input={input}&type={ty}&shape={}", shape.join(","));
+    let call = |function: &str| {
+        let path = format!("/fn/default/{function}/raw?{query}");
+        request("POST", &path, "application/octet-stream", tensor.as_bytes())
+    };
+    let (fresh, reuse, hello) = (call("fresh"), call("reuse"), peers::hello("hello"));
+    let mut caller = Connection::open(&weir.process.url).await?;
+    let (mut direct, mut by_fresh, mut by_reuse, mut by_hello) = (vec![], vec![], vec![], vec![]);
+    for run in 0..=rounds * case.runs {
+        let started = Instant::now();
+        let outputs = bare.run(tvec!(tensor.clone().into()))?;
+        let took = micros(started.elapsed());
+        let wanted = outputs.first().context("no output")?.as_bytes();
+        let mut through = async |request: &[u8]| -> anyhow::Result<f64> {
+            let reply = caller.expect(request).await?;
+            anyhow::ensure!(request == hello || close(&reply.body, wanted), "the answers differ");
+            Ok(micros(reply.whole))
+        };
+        let (fresh, reuse, hello) = (through(&fresh).await?, through(&reuse).await?, through(&hello).await?);
+        // The first run wakes everyone, and does not count.
+        if run > 0 {
+            direct.push(took);
+            by_fresh.push(fresh);
+            by_reuse.push(reuse);
+            by_hello.push(hello);
+        }
+    }
+    let mut row = |what: String, twin: &str, weir: f64, twins: f64, target| {
+        let twin = twin.to_owned();
+        table.push(Row { bench: "inference", what, unit: "µs", better: Better::Lower, weir, twin, twins, target });
+    };
+    let name = case.name;
+    let (fresh, reuse, bare) = (median(&by_fresh), median(&by_reuse), median(&direct));
+    row(format!("{name}, whole call, p50"), "bare tract, same process", fresh, bare, None);
+    let (fresh_slow, bare_slow) = (quantile(&by_fresh, 0.99), quantile(&direct, 0.99));
+    row(format!("{name}, whole call, p99"), "bare tract, same process", fresh_slow, bare_slow, None);
+    row(format!("{name}, added, p50"), "a call of hello", fresh - bare, median(&by_hello), case.target);
+    row(format!("{name}, added, reuse = 128, p50"), "a call of hello", reuse - bare, median(&by_hello), None);
+    Ok(())
+}
+
+/// The model, prepared for exactly this input.
+fn bare(model: &[u8], input: &Tensor) -> anyhow::Result<std::sync::Arc<TypedRunnableModel>> {
+    let model = tract_onnx::onnx().model_for_read(&mut std::io::Cursor::new(model))?;
+    let fact = tract_onnx::prelude::InferenceFact::dt_shape(input.datum_type(), input.shape());
+    model.with_input_fact(0, fact)?.into_optimized()?.into_runnable()
+}
+
+/// Whether two answers are the same floats, but for their last bits.
+fn close(one: &[u8], other: &[u8]) -> bool {
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        let chunks = bytes.chunks_exact(f32::datum_type().size_of());
+        chunks.filter_map(|chunk| chunk.try_into().ok().map(f32::from_le_bytes)).collect()
+    };
+    let pairs = floats(one).into_iter().zip(floats(other));
+    one.len() == other.len() && pairs.into_iter().all(|(a, b)| (a - b).abs() <= 1e-4)
+}

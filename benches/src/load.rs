@@ -10,7 +10,9 @@ use tokio::net::TcpStream;
 /// A request as it goes over the wire.
 pub fn request(method: &str, path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+    );
     [head.as_bytes(), body].concat()
 }
 
@@ -110,7 +112,12 @@ pub struct Load {
 }
 
 /// `connections` callers, each of which sends its next request when it has its answer, for as long as `span`.
-pub async fn closed_loop(url: &str, request: &[u8], connections: usize, span: Duration) -> anyhow::Result<Load> {
+pub async fn closed_loop(
+    url: &str,
+    request: &[u8],
+    connections: usize,
+    span: Duration,
+) -> anyhow::Result<Load> {
     let opened = try_join_all((0..connections).map(|_| Connection::open(url))).await?;
     let started = Instant::now();
     let callers = opened.into_iter().map(|mut connection| async move {

@@ -65,7 +65,8 @@ async fn main() -> anyhow::Result<()> {
     }
     println!("{table}");
     if let Some(file) = arguments.json {
-        std::fs::write(&file, table.json()?).with_context(|| format!("{} cannot be written", file.display()))?;
+        std::fs::write(&file, table.json()?)
+            .with_context(|| format!("{} cannot be written", file.display()))?;
     }
     Ok(())
 }

@@ -51,7 +51,9 @@ impl Row {
         match self.target {
             None => String::new(),
             Some(Target::Times(times)) => told(format!("≥ {times}×"), self.times() >= times),
-            Some(Target::AtMost(most)) => told(format!("≤ {} {}", figure(most), self.unit), self.weir <= most),
+            Some(Target::AtMost(most)) => {
+                told(format!("≤ {} {}", figure(most), self.unit), self.weir <= most)
+            }
         }
     }
 }

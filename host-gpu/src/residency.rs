@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -43,7 +44,8 @@ pub(crate) struct Residency {
 /// Holds a graph in memory. Dropping the last lease of a graph unloads it.
 pub struct Lease {
     graph: Arc<dyn Graph>,
-    _claim: Claim,
+    claim: Claim,
+    load_time: Option<Duration>,
 }
 
 /// A place in a slot's count, given back on drop.
@@ -68,8 +70,10 @@ impl Residency {
         key: Key,
         load: impl FnOnce() -> BoxFuture<'static, Result<Arc<dyn Graph>, Error>>,
     ) -> Result<Lease, Error> {
+        let mut started = None;
         let (claim, load) = {
             let mut slot = self.slots.entry(key.clone()).or_insert_with(|| {
+                started = Some(Instant::now());
                 let residency = Arc::clone(self);
                 let load = load().inspect(move |result| {
                     let counter = if result.is_ok() { &residency.loads } else { &residency.failed_loads };
@@ -81,7 +85,7 @@ impl Residency {
             (Claim { residency: Arc::clone(self), key }, slot.load.clone())
         };
         let graph = load.await?;
-        Ok(Lease { graph, _claim: claim })
+        Ok(Lease { graph, claim, load_time: started.map(|started| started.elapsed()) })
     }
 
     pub fn resident(&self) -> Vec<ResidentGraph> {
@@ -115,6 +119,16 @@ impl Lease {
         self.graph.signature()
     }
 
+    /// The model's digest.
+    pub fn digest(&self) -> &str {
+        &self.claim.key.digest
+    }
+
+    /// How long the graph took to load, if it was loaded for this lease and not for an earlier one.
+    pub fn load_time(&self) -> Option<Duration> {
+        self.load_time
+    }
+
     pub(crate) fn graph(&self) -> Arc<dyn Graph> {
         Arc::clone(&self.graph)
     }
@@ -122,7 +136,7 @@ impl Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("digest", &self._claim.key.digest).finish_non_exhaustive()
+        f.debug_struct("Lease").field("digest", &self.claim.key.digest).finish_non_exhaustive()
     }
 }
 
@@ -136,6 +150,14 @@ mod tests {
     impl Graph for Empty {
         fn signature(&self) -> &Signature {
             &self.0
+        }
+
+        fn is_ready(&self, _: &[Tensor]) -> bool {
+            true
+        }
+
+        fn prepare(&self, _: &[Tensor]) -> Result<(), Error> {
+            Ok(())
         }
 
         fn run(
@@ -176,6 +198,8 @@ mod tests {
         }
         assert_eq!(residency.loads.load(Ordering::Relaxed), 1);
         assert_eq!(residency.resident()[0].leases, 100);
+        let loaders = leases.iter().filter(|lease| lease.load_time().is_some()).count();
+        assert_eq!(loaders, 1, "one load has one time");
         drop(leases);
         assert!(residency.resident().is_empty());
         assert_eq!(residency.unloads.load(Ordering::Relaxed), 1);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
@@ -71,7 +72,7 @@ pub struct Stats {
     pub failed_loads: u64,
     /// Inferences that ended well.
     pub inferences: u64,
-    /// Inferences that ended in an error or were cancelled.
+    /// Inferences that ended in an error.
     pub failed_inferences: u64,
     /// Operators run, those of cancelled jobs included.
     pub operators: u64,
@@ -87,6 +88,8 @@ struct Inner {
     backend: Tract,
     cpu: Device,
     residency: Arc<Residency>,
+    /// Permits of graphs that are made ready for new shapes.
+    preparations: Arc<Semaphore>,
     inferences: AtomicU64,
     failed_inferences: AtomicU64,
     operators: AtomicU64,
@@ -94,9 +97,11 @@ struct Inner {
 
 impl Service {
     pub fn new(config: &DeviceConfig) -> Self {
+        let cpu = device::cpu(config.cpu_lanes, config.queue);
         Self(Arc::new(Inner {
             backend: Tract,
-            cpu: device::cpu(config.cpu_lanes, config.queue),
+            preparations: Arc::new(Semaphore::new(cpu.stats().lanes)),
+            cpu,
             residency: Arc::default(),
             inferences: AtomicU64::new(0),
             failed_inferences: AtomicU64::new(0),
@@ -147,15 +152,13 @@ impl Service {
     }
 
     async fn run(&self, lease: &Lease, inputs: Vec<(String, Tensor)>, job: Job) -> Result<Inference, Error> {
-        let inputs = lease.signature().order_inputs(inputs)?;
+        let mut inputs = lease.signature().order_inputs(inputs)?;
+        if !lease.graph().is_ready(&inputs) {
+            let preparing = self.prepare(lease.graph(), inputs);
+            inputs = within(job.deadline, "preparing the graph for these shapes", preparing).await?;
+        }
         let asked = Instant::now();
-        let waiting = self.0.cpu.lanes.acquire(job.class);
-        let lane = match job.deadline {
-            Some(deadline) => tokio::time::timeout_at(deadline, waiting)
-                .await
-                .map_err(|_| Error::DeadlineExceeded("waiting for a lane"))??,
-            None => waiting.await?,
-        };
+        let lane = within(job.deadline, "waiting for a lane", self.0.cpu.lanes.acquire(job.class)).await?;
         let started = Instant::now();
 
         let gone = Gone::default();
@@ -182,6 +185,18 @@ impl Service {
         let cost = Cost { queued: started - asked, device: started.elapsed(), operators };
         let names = lease.signature().outputs.iter().map(|spec| spec.name.clone());
         Ok(Inference { outputs: names.zip(outputs).collect(), cost })
+    }
+
+    /// Makes a graph ready for shapes that it has not seen, before it asks for a lane. Once begun it goes on, even if
+    /// the caller leaves; as many are made at one time as there are lanes.
+    async fn prepare(&self, graph: Arc<dyn Graph>, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
+        let turn = Arc::clone(&self.0.preparations).acquire_owned().await.map_err(|_| Error::Cancelled)?;
+        let prepare = move || {
+            let prepared = graph.prepare(&inputs).map(|()| inputs);
+            drop(turn);
+            prepared
+        };
+        tokio::task::spawn_blocking(prepare).await.unwrap_or_else(|error| Err(from_join(error)))
     }
 
     /// Whether there is a device of this kind.
@@ -227,6 +242,20 @@ impl Inner {
                 self.backend.load(model.format, &bytes)
             }
         }
+    }
+}
+
+/// A step of a job, up to the job's deadline.
+async fn within<T>(
+    deadline: Option<Instant>,
+    step: &'static str,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    match deadline {
+        Some(deadline) => {
+            tokio::time::timeout_at(deadline, work).await.map_err(|_| Error::DeadlineExceeded(step))?
+        }
+        None => work.await,
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// The permits of one revision.
 pub struct Gate {
@@ -64,15 +64,45 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A permit of `semaphore`, within `patience`.
-///
-/// # Errors
-/// [`Refusal::TimedOut`].
-pub async fn wait(semaphore: &Arc<Semaphore>, patience: Duration) -> Result<OwnedSemaphorePermit, Refusal> {
+async fn wait(semaphore: &Arc<Semaphore>, patience: Duration) -> Result<OwnedSemaphorePermit, Refusal> {
     match tokio::time::timeout(patience, Arc::clone(semaphore).acquire_owned()).await {
         Ok(Ok(permit)) => Ok(permit),
         // Our semaphores are never closed; if one were, waiting on it would have no end.
         Ok(Err(_)) | Err(_) => Err(Refusal::TimedOut),
+    }
+}
+
+/// The sandboxes that the node may have at one time, over all functions.
+pub struct Sandboxes {
+    permits: Arc<Semaphore>,
+    waiting: AtomicU32,
+    wanted: Notify,
+}
+
+impl Sandboxes {
+    pub fn new(most: NonZeroU32) -> Self {
+        let permits = usize::try_from(most.get()).unwrap_or(Semaphore::MAX_PERMITS);
+        Self { permits: Arc::new(Semaphore::new(permits)), waiting: AtomicU32::new(0), wanted: Notify::new() }
+    }
+
+    /// A permit, in order of arrival. Whoever has to wait makes an idle sandbox, if there is one, end for it.
+    ///
+    /// # Errors
+    /// [`Refusal::TimedOut`] after `patience`.
+    pub async fn enter(&self, patience: Duration) -> Result<OwnedSemaphorePermit, Refusal> {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+            return Ok(permit);
+        }
+        let _place = Place::take(&self.waiting, u32::MAX).ok_or(Refusal::TimedOut)?;
+        self.wanted.notify_one();
+        wait(&self.permits, patience).await
+    }
+
+    /// Ready when somebody waits for a permit: an idle sandbox must end then.
+    pub async fn wanted(&self) {
+        while self.waiting.load(Ordering::Relaxed) == 0 {
+            self.wanted.notified().await;
+        }
     }
 }
 
@@ -97,6 +127,21 @@ mod tests {
         drop(running);
         assert!(waiting.await.is_ok());
         assert!(gate.enter(LONG).await.is_ok(), "both the permit and the place came back");
+    }
+
+    #[tokio::test]
+    async fn an_idle_sandbox_hears_that_another_is_wanted() {
+        let sandboxes = Sandboxes::new(NonZeroU32::MIN);
+        let held = sandboxes.enter(LONG).await.unwrap();
+        let mut idle = Box::pin(sandboxes.wanted());
+        assert!(idle.as_mut().now_or_never().is_none(), "nobody waits");
+        let mut caller = Box::pin(sandboxes.enter(LONG));
+        assert!(caller.as_mut().now_or_never().is_none());
+        idle.await;
+        drop(held);
+        let _held = caller.await.unwrap();
+        // What was told to nobody is not held against the next.
+        assert!(sandboxes.wanted().now_or_never().is_none());
     }
 
     #[tokio::test]

@@ -21,13 +21,28 @@ pub struct Config {
 }
 
 /// The configuration file (TOML). Every value has a default, and an unknown name is an error.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
+    /// How long requests under way may take to end when the server is told to stop.
+    #[serde(with = "span")]
+    pub stop_timeout: Duration,
     pub sandbox: SandboxConfig,
     pub limits: Maxima,
     pub cpu: CpuConfig,
     pub logs: LogConfig,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            stop_timeout: Duration::from_secs(30),
+            sandbox: SandboxConfig::default(),
+            limits: Maxima::default(),
+            cpu: CpuConfig::default(),
+            logs: LogConfig::default(),
+        }
+    }
 }
 
 /// The pool of sandboxes.

@@ -12,9 +12,10 @@
 //! ```
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
-//! restart), `model.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
+//! restart), `catalog.rs`, `model.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
 
 mod admission;
+mod catalog;
 pub mod config;
 mod function;
 mod http;
@@ -67,7 +68,8 @@ impl Weir {
         self.node.service.clone()
     }
 
-    /// Serves until `stop` is ready; then no more connections are taken, and requests that are under way end.
+    /// Serves until `stop` is ready; then no more connections are taken, followers of logs are let go, and requests
+    /// that are under way have the stop timeout to end.
     ///
     /// # Errors
     /// When the listening socket fails.
@@ -79,9 +81,28 @@ impl Weir {
                 tracing::debug!(%error, "nodelay is not set");
             }
         });
-        let served =
-            axum::serve(listener, http::router(Arc::clone(&self.node))).with_graceful_shutdown(stop).await;
-        self.node.close();
+        let node = self.node;
+        let (stopping, patience) = (node.stopping.clone(), node.settings.stop_timeout);
+        let asked = {
+            let stopping = stopping.clone();
+            async move {
+                stop.await;
+                stopping.cancel();
+            }
+        };
+        let serving = axum::serve(listener, http::router(Arc::clone(&node))).with_graceful_shutdown(asked);
+        let out_of_patience = async {
+            stopping.cancelled().await;
+            tokio::time::sleep(patience).await;
+        };
+        let served = tokio::select! {
+            served = serving.into_future() => served,
+            () = out_of_patience => {
+                tracing::warn!("requests under way did not end in time and are broken off");
+                Ok(())
+            }
+        };
+        node.close();
         served
     }
 }

@@ -1,8 +1,5 @@
 //! The tenants' models: uploaded bytes with a name and a signature.
 
-use std::sync::Arc;
-
-use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
 use weir_gpu::{Dim, Format, ModelSource, Signature, TensorSpec};
 
@@ -101,39 +98,5 @@ impl Model {
         let path = store.blobs.path(&record.digest);
         let source = ModelSource::from_file(&record.digest, record.format.parse()?, path);
         Ok(Self { record, source })
-    }
-}
-
-/// All tenants' models, by tenant and name.
-#[derive(Default)]
-pub struct Models(DashMap<(Arc<str>, Arc<str>), Arc<Model>>);
-
-impl Models {
-    pub fn find(&self, tenant: &Arc<str>, name: &str) -> Option<Arc<Model>> {
-        self.0.get(&(Arc::clone(tenant), Arc::from(name))).map(|model| Arc::clone(&model))
-    }
-
-    pub fn put(&self, model: Model) -> Arc<Model> {
-        let key = (Arc::from(model.record.tenant.as_str()), Arc::from(model.record.name.as_str()));
-        let model = Arc::new(model);
-        self.0.insert(key, Arc::clone(&model));
-        model
-    }
-
-    pub fn remove(&self, tenant: &Arc<str>, name: &str) {
-        self.0.remove(&(Arc::clone(tenant), Arc::from(name)));
-    }
-
-    /// A tenant's models, by name.
-    pub fn of(&self, tenant: &str) -> Vec<Arc<Model>> {
-        let theirs = self.0.iter().filter(|model| &*model.key().0 == tenant);
-        let mut models: Vec<_> = theirs.map(|model| Arc::clone(&model)).collect();
-        models.sort_by(|a, b| a.record.name.cmp(&b.record.name));
-        models
-    }
-
-    /// Whether any model has these bytes.
-    pub fn uses(&self, digest: &str) -> bool {
-        self.0.iter().any(|model| model.record.digest == digest)
     }
 }

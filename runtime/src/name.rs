@@ -42,10 +42,6 @@ impl Name {
             shown(name)
         ))
     }
-
-    pub fn shared(&self) -> Arc<str> {
-        Arc::clone(&self.0)
-    }
 }
 
 fn fits(name: &str, inner: impl Fn(char) -> bool) -> bool {

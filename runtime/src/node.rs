@@ -7,14 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
 use weir_gpu::{DeviceConfig, Format, Service};
 
+use crate::admission::Sandboxes;
+use crate::catalog::Catalog;
 use crate::config::{Config, Settings};
-use crate::function::{Function, FunctionConfig, FunctionRecord, Functions, RevisionRecord, Weight};
-use crate::http::problem::{Code, Problem};
-use crate::model::{Model, ModelRecord, Models};
+use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
+use crate::http::problem::{self, Problem};
+use crate::model::{Model, ModelRecord};
 use crate::name::Name;
-use crate::sandbox::engine::{Checked, Compiler};
+use crate::sandbox::engine::{Checked, Code, Compiler, Rejection};
 use crate::store::{Index, Received, Store};
 use crate::telemetry::Telemetry;
 
@@ -24,11 +27,12 @@ pub struct Node {
     pub store: Store,
     pub compiler: Arc<Compiler>,
     pub service: Service,
-    pub models: Arc<Models>,
+    pub models: Arc<Catalog<Model>>,
     pub telemetry: Arc<Telemetry>,
-    /// Permits of sandboxes, over all functions.
-    pub sandboxes: Arc<Semaphore>,
-    pub functions: Functions,
+    pub sandboxes: Arc<Sandboxes>,
+    pub functions: Catalog<Function>,
+    /// Cancelled when the server is told to stop.
+    pub stopping: CancellationToken,
     preparations: Semaphore,
     function_index: Index<FunctionRecord>,
     model_index: Index<ModelRecord>,
@@ -55,7 +59,6 @@ impl Node {
             "the sandboxes' engine cannot start (it reserves address space; see `sandbox.sandboxes`)",
         )?;
         let devices = DeviceConfig { cpu_lanes: settings.cpu.lanes, queue: settings.cpu.queue };
-        let sandboxes = usize::try_from(settings.sandbox.sandboxes.get()).unwrap_or(Semaphore::MAX_PERMITS);
         let node = Arc::new(Self {
             function_index: store.index()?,
             model_index: store.index()?,
@@ -63,30 +66,50 @@ impl Node {
             service: Service::new(&devices),
             models: Arc::default(),
             telemetry: Arc::default(),
-            sandboxes: Arc::new(Semaphore::new(sandboxes)),
-            functions: Functions::default(),
+            sandboxes: Arc::new(Sandboxes::new(settings.sandbox.sandboxes)),
+            functions: Catalog::default(),
+            stopping: CancellationToken::new(),
             preparations: Semaphore::new(settings.sandbox.preparations.get()),
             changes: Mutex::default(),
             calls: AtomicU64::new(0),
             settings,
             store,
         });
-        for record in node.model_index.all()? {
+        node.restore()?;
+        Ok(node)
+    }
+
+    fn restore(self: &Arc<Self>) -> anyhow::Result<()> {
+        let (models, mut whole) = self.model_index.all()?;
+        for record in models {
             let (tenant, name) = (record.tenant.clone(), record.name.clone());
-            match Model::new(record, &node.store) {
-                Ok(model) => drop(node.models.put(model)),
-                Err(error) => tracing::error!(tenant, name, %error, "a model cannot be restored"),
+            match Model::new(record, &self.store) {
+                Ok(model) => self.models.put(&tenant, &name, Arc::new(model)),
+                Err(error) => {
+                    tracing::error!(tenant, name, %error, "a model cannot be restored");
+                    whole = false;
+                }
             }
         }
-        for record in node.function_index.all()? {
-            node.functions.put(Arc::new(Function::new(&record, &node)));
+        let (functions, readable) = self.function_index.all()?;
+        for record in functions {
+            let function = Arc::new(Function::new(&record, self));
+            self.functions.put(&record.tenant, &record.name, function);
         }
-        Ok(node)
+        // A crash between two steps leaves bytes that nothing refers to. What an unreadable definition refers to is
+        // not known, so nothing goes while there is one.
+        if whole && readable {
+            self.store.blobs.sweep(|digest| self.uses(digest))?;
+            self.compiler.artifacts().sweep(|digest| self.uses(digest))?;
+        }
+        Ok(())
     }
 
     /// The server has stopped: functions leave memory, and the data directory is free for another server.
     pub fn close(&self) {
-        self.functions.clear();
+        for function in self.functions.take() {
+            function.rest();
+        }
         self.store.unlock();
     }
 
@@ -106,37 +129,30 @@ impl Node {
         config: FunctionConfig,
         component: Received,
     ) -> Result<Deployed, Problem> {
-        config.check(&self.settings).map_err(|reason| Problem::new(Code::InvalidConfig, reason))?;
+        config.check(&self.settings).map_err(|reason| Problem::new(problem::Code::InvalidConfig, reason))?;
         self.service
             .has_device(config.device.into())
-            .map_err(|error| Problem::new(Code::InvalidConfig, format!("device: {error}")))?;
-        let missing = config.models.iter().find(|model| self.models.find(&tenant.shared(), model).is_none());
-        if let Some(model) = missing {
-            return Err(Problem::new(
-                Code::InvalidConfig,
-                format!(
-                    "models: there is no model `{model}`; upload it first (PUT /v1/models/{model}?format=onnx)"
-                ),
-            ));
-        }
-        let newest = self.functions.find(tenant, name).and_then(|function| self.record(&function));
-        if let Some(newest) = newest.and_then(|record| record.revisions.last().cloned())
-            && newest.digest == component.digest
-            && newest.config == config
-        {
-            return Ok(Deployed::Same(newest));
+            .map_err(|error| Problem::new(problem::Code::InvalidConfig, format!("device: {error}")))?;
+        if let Some(same) = self.admit(tenant, name, &config, &component)? {
+            return Ok(Deployed::Same(same));
         }
         let checked = self.compile(&component).await?;
 
         let _change = self.changes.lock().await;
+        // Compiling took a while; what was asked before it may have changed.
+        if let Some(same) = self.admit(tenant, name, &config, &component)? {
+            return Ok(Deployed::Same(same));
+        }
         let function = self.functions.find(tenant, name);
-        let mut record =
-            function.as_ref().and_then(|function| self.record(function)).unwrap_or(FunctionRecord {
+        let mut record = match &function {
+            Some(function) => self.record(function)?,
+            None => FunctionRecord {
                 tenant: tenant.to_string(),
                 name: name.to_string(),
                 revisions: vec![],
                 traffic: vec![],
-            });
+            },
+        };
         let number = record.revisions.last().map_or(1, |newest| newest.revision + 1);
         let revision = RevisionRecord {
             revision: number,
@@ -154,9 +170,30 @@ impl Node {
         })?;
         match function {
             Some(function) => function.update(&record, self),
-            None => self.functions.put(Arc::new(Function::new(&record, self))),
+            None => self.functions.put(tenant, name, Arc::new(Function::new(&record, self))),
         }
         Ok(Deployed::New(revision))
+    }
+
+    /// Whether a deploy's models are there; the newest revision, if the deploy says the same again.
+    fn admit(
+        &self,
+        tenant: &Name,
+        name: &Name,
+        config: &FunctionConfig,
+        component: &Received,
+    ) -> Result<Option<RevisionRecord>, Problem> {
+        if let Some(model) = config.models.iter().find(|model| self.models.find(tenant, model).is_none()) {
+            return Err(Problem::new(
+                problem::Code::InvalidConfig,
+                format!(
+                    "models: there is no model `{model}`; upload it first (PUT /v1/models/{model}?format=onnx)"
+                ),
+            ));
+        }
+        let Some(function) = self.functions.find(tenant, name) else { return Ok(None) };
+        let newest = self.record(&function)?.revisions.pop();
+        Ok(newest.filter(|newest| newest.digest == component.digest && newest.config == *config))
     }
 
     async fn compile(&self, component: &Received) -> Result<Checked, Problem> {
@@ -165,35 +202,65 @@ impl Node {
         let (compiler, digest) = (Arc::clone(&self.compiler), component.digest.clone());
         let compiled = tokio::task::spawn_blocking(move || compiler.compile(&digest, &bytes)).await;
         match compiled {
-            Ok(Ok(Ok(checked))) => Ok(checked),
-            Ok(Ok(Err(rejection))) => {
-                self.forget(&component.digest);
-                Err(Problem::new(Code::InvalidComponent, rejection.to_string()))
+            Ok(Ok(checked)) => Ok(checked),
+            Ok(Err(error)) if error.is::<Rejection>() => {
+                let _change = self.changes.lock().await;
+                if !self.uses(&component.digest) {
+                    self.compiler.artifacts().remove(&component.digest);
+                }
+                Err(Problem::new(problem::Code::InvalidComponent, error.to_string()))
             }
             Ok(Err(error)) => Err(Problem::internal(&error)),
             Err(error) if error.is_panic() => Err(Problem::new(
-                Code::InvalidComponent,
+                problem::Code::InvalidComponent,
                 "the component is not valid: the compiler failed on it".to_owned(),
             )),
             Err(error) => Err(Problem::internal(&error.into())),
         }
     }
 
-    /// Removes bytes and artifact of a digest that nothing refers to.
+    /// The code of a deployed component, mapped. Without an artifact (the engine is another since the deploy) it is
+    /// compiled again, as many at one time as may be prepared.
+    ///
+    /// # Errors
+    /// When the component's bytes are gone, or this engine refuses them.
+    pub async fn code(self: &Arc<Self>, digest: &Arc<str>) -> anyhow::Result<Code> {
+        let turn = match self.compiler.artifacts().has(digest) {
+            true => None,
+            false => Some(self.preparations.acquire().await?),
+        };
+        let (node, digest) = (Arc::clone(self), Arc::clone(digest));
+        let load = move || {
+            let bytes = || std::fs::read(node.store.blobs.path(&digest));
+            node.compiler.load(&digest, bytes)
+        };
+        let code = tokio::task::spawn_blocking(load).await?;
+        drop(turn);
+        code
+    }
+
+    fn uses(&self, digest: &str) -> bool {
+        self.functions.any(|function| function.uses(digest))
+            || self.models.any(|model| model.record.digest == digest)
+    }
+
+    /// Removes bytes and artifact of a digest that nothing refers to. Only for who makes a change.
     fn forget(&self, digest: &str) {
-        if !self.functions.uses(digest) && !self.models.uses(digest) {
+        if !self.uses(digest) {
             self.compiler.artifacts().remove(digest);
             self.store.blobs.remove(digest);
         }
     }
 
     /// A function's record, from the index.
-    pub fn record(&self, function: &Function) -> Option<FunctionRecord> {
-        let read = self.function_index.get(&function.tenant, &function.name);
-        read.inspect_err(
-            |error| tracing::error!(function = %function.name, %error, "a definition is not readable"),
-        )
-        .ok()
+    ///
+    /// # Errors
+    /// When it was deleted meanwhile, or the disk cannot give it.
+    pub fn record(&self, function: &Function) -> Result<FunctionRecord, Problem> {
+        self.function_index.get(&function.tenant, &function.name).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Problem::no_function(&function.name),
+            _ => error.into(),
+        })
     }
 
     /// Sets the weights of a function's revisions.
@@ -202,17 +269,19 @@ impl Node {
     /// For a revision that is not there or is named twice, or when no weight is above zero.
     pub async fn set_traffic(
         self: &Arc<Self>,
-        function: &Function,
+        tenant: &Name,
+        name: &Name,
         traffic: Vec<Weight>,
     ) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
-        let mut record = self.record(function).ok_or_else(|| Problem::no_function(&function.name))?;
+        let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
+        let mut record = self.record(&function)?;
         for (index, weight) in traffic.iter().enumerate() {
             if !record.revisions.iter().any(|revision| revision.revision == weight.revision) {
                 let have: Vec<String> =
                     record.revisions.iter().map(|have| have.revision.to_string()).collect();
                 return Err(Problem::new(
-                    Code::InvalidConfig,
+                    problem::Code::InvalidConfig,
                     format!(
                         "traffic: there is no revision {}; there are {}",
                         weight.revision,
@@ -222,14 +291,14 @@ impl Node {
             }
             if traffic.iter().skip(index + 1).any(|other| other.revision == weight.revision) {
                 return Err(Problem::new(
-                    Code::InvalidConfig,
+                    problem::Code::InvalidConfig,
                     format!("traffic: revision {} is named twice", weight.revision),
                 ));
             }
         }
         if traffic.iter().all(|weight| weight.weight == 0) {
             return Err(Problem::new(
-                Code::InvalidConfig,
+                problem::Code::InvalidConfig,
                 "traffic: at least one weight must be above 0".to_owned(),
             ));
         }
@@ -248,7 +317,8 @@ impl Node {
         let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
         tokio::task::block_in_place(|| self.function_index.remove(tenant, name))?;
         self.functions.remove(tenant, name);
-        function.retire();
+        function.rest();
+        function.log.remove();
         for revision in function.revisions() {
             self.forget(&revision.digest);
         }
@@ -278,8 +348,8 @@ impl Node {
             self.store.blobs.keep(upload)?;
             self.model_index.put(&model.record)
         })?;
-        let before = self.models.find(&tenant.shared(), name);
-        let model = self.models.put(model);
+        let (before, model) = (self.models.find(tenant, name), Arc::new(model));
+        self.models.put(tenant, name, Arc::clone(&model));
         if let Some(before) = before {
             self.forget(&before.record.digest);
         }
@@ -289,10 +359,10 @@ impl Node {
     /// Removes a model.
     ///
     /// # Errors
-    /// When there is none, or when a function with traffic may use it.
+    /// When there is none, or when a revision of a function may use it.
     pub async fn delete_model(&self, tenant: &Name, name: &Name) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
-        let model = self.models.find(&tenant.shared(), name).ok_or_else(|| Problem::no_model(name))?;
+        let model = self.models.find(tenant, name).ok_or_else(|| Problem::no_model(name))?;
         let uses = |function: &Arc<Function>| {
             function
                 .revisions()
@@ -301,12 +371,12 @@ impl Node {
         };
         if let Some(function) = self.functions.of(tenant).iter().find(|function| uses(function)) {
             return Err(Problem::new(
-                Code::ModelInUse,
+                problem::Code::ModelInUse,
                 format!("function `{}` may use model `{name}`; delete the function first", function.name),
             ));
         }
         tokio::task::block_in_place(|| self.model_index.remove(tenant, name))?;
-        self.models.remove(&tenant.shared(), name);
+        self.models.remove(tenant, name);
         self.forget(&model.record.digest);
         Ok(())
     }

@@ -16,9 +16,9 @@ use weir_gpu::{Cost, Stats};
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The function answered, whatever its status.
+    /// The function answered whole, whatever its status.
     Answered,
-    /// The function trapped or ended without an answer.
+    /// The function trapped, or ended without an answer or in the middle of one.
     Failed,
     /// The deadline passed.
     TimedOut,
@@ -160,8 +160,13 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    pub fn call(&self, outcome: Outcome, took: Duration) {
+    /// A call ended, its answer's body included.
+    pub fn call(&self, outcome: Outcome) {
         self.calls.get_or_create(&CallLabels { outcome }).inc();
+    }
+
+    /// The head of a call's answer, or its problem, is on its way.
+    pub fn call_head(&self, took: Duration) {
         self.call_seconds.observe(took.as_secs_f64());
     }
 
@@ -176,7 +181,7 @@ impl Telemetry {
         self.phase("sandbox", took);
     }
 
-    /// A guest waited for a graph to load.
+    /// A graph was loaded because a guest asked for it.
     pub fn cold_start_graph(&self, took: Duration) {
         self.phase("graph", took);
     }

@@ -62,7 +62,9 @@ impl Process {
     /// A binary of this workspace, beside the one that runs.
     pub fn binary(name: &str) -> PathBuf {
         let me = std::env::current_exe().unwrap();
-        let binary = me.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.exists());
-        binary.unwrap_or_else(|| panic!("`{name}` is not built; run `cargo build --release --workspace` first"))
+        let binary =
+            me.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.exists());
+        binary
+            .unwrap_or_else(|| panic!("`{name}` is not built; run `cargo build --release --workspace` first"))
     }
 }

@@ -1,11 +1,12 @@
 //! Deploys and calls: what a function sees, and what it cannot.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use tract_onnx::pb::tensor_proto::DataType;
-use weir_tests::{Server, guests, onnx};
+use weir_tests::{Server, guests, onnx, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deploy_says_what_was_deployed_and_the_same_again_is_the_same_revision() {
@@ -109,6 +110,7 @@ async fn a_sandbox_that_failed_is_not_used_again() {
         assert_eq!(server.call("trouble", "/fine", "").await.text(), "fine", "after {path}");
     }
     assert!(server.metric("weir_sandboxes_started_total").await >= 5.0, "each failure ended its sandbox");
+    until("all failures are counted", async || server.status("trouble").await["failures"] == 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,6 +187,11 @@ async fn output_becomes_log_lines_and_followers_get_them() {
     assert_eq!(said, ["stderr of /first", "stdout of /second", "stderr of /second"]);
     assert_eq!(lines[2]["source"], "stderr");
     assert_eq!(lines[2]["revision"], 1);
+
+    // A server that stops lets its followers go, and does not wait out its stop timeout for them.
+    let stopped = tokio::time::timeout(Duration::from_secs(20), server.stop()).await;
+    assert!(stopped.is_ok());
+    while follow.chunk().await.unwrap().is_some() {}
 }
 
 #[tokio::test(flavor = "multi_thread")]

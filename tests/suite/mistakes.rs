@@ -147,6 +147,13 @@ async fn every_mistake_gets_its_problem_and_the_server_stays_up() {
             "invalid_config",
             "limits.memory is 64.0 GiB; the most here is 1.0 GiB",
         ),
+        (
+            "a configuration of more than a megabyte",
+            with_config(&format!("{{\"env\": {{\"A\": \"{}\"}}}}", "x".repeat(1 << 20))),
+            413,
+            "too_large",
+            "config is larger than 1 MiB",
+        ),
         ("no concurrency", with_config(r#"{"max_concurrency": 0}"#), 422, "invalid_config", "nonzero"),
         (
             "a model that is not there",
@@ -183,6 +190,20 @@ async fn every_mistake_gets_its_problem_and_the_server_stays_up() {
             400,
             "invalid_name",
             "not a model's name",
+        ),
+        (
+            "a name that is not text",
+            server.request(Method::GET, "/v1/functions/%FF"),
+            400,
+            "invalid_name",
+            "Invalid UTF-8",
+        ),
+        (
+            "a traffic split of a megabyte",
+            server.request(Method::PUT, "/v1/functions/hello/traffic").json(&vec!["x"; 300_000]),
+            413,
+            "too_large",
+            "length limit exceeded",
         ),
         (
             "a function that is not there",
@@ -340,4 +361,10 @@ async fn bytes_that_are_not_http_are_survived() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert!(answer.contains(r#""path":"/old""#), "{answer}");
+    // A host that is not text is the client's fault.
+    let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    client.write_all(b"GET /fn/default/echo/ HTTP/1.1\r\nhost: \xff\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = vec![];
+    client.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&answer));
 }

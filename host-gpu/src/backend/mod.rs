@@ -20,6 +20,12 @@ pub(crate) trait Backend: Send + Sync {
 pub(crate) trait Graph: Send + Sync {
     fn signature(&self) -> &Signature;
 
+    /// Whether it can run on inputs of these shapes at once, or has to be prepared for them.
+    fn is_ready(&self, inputs: &[Tensor]) -> bool;
+
+    /// Makes it ready for inputs of these shapes. May take as long as a load, and needs no lane.
+    fn prepare(&self, inputs: &[Tensor]) -> Result<(), Error>;
+
     /// Runs the graph once. `inputs` are in the signature's order and fit it; the outputs come in its order.
     ///
     /// `checkpoint` is called before each operator; an error from it ends the run and is returned.

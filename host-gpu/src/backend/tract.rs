@@ -301,9 +301,40 @@ fn engine_dtype(dtype: Dtype) -> Option<EngineDtype> {
     })
 }
 
+fn shapes(inputs: &[Tensor]) -> Shapes {
+    inputs.iter().map(|input| input.shape().to_vec()).collect()
+}
+
+impl TractGraph {
+    /// The plan for inputs of these shapes: one that is there, or a new one.
+    fn plan(&self, inputs: &[Tensor]) -> Result<Plan, Error> {
+        match &self.form {
+            Form::Symbolic(plan) => Ok(Arc::clone(plan)),
+            Form::PerShape(plans) => {
+                let shapes = shapes(inputs);
+                plans.plan(shapes.clone()).map_err(|error| {
+                    let reason = text(&error);
+                    Error::InvalidInputs(format!("the model does not take shapes {shapes:?}: {reason}"))
+                })
+            }
+        }
+    }
+}
+
 impl Graph for TractGraph {
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    fn is_ready(&self, inputs: &[Tensor]) -> bool {
+        match &self.form {
+            Form::Symbolic(_) => true,
+            Form::PerShape(plans) => plans.kept(&shapes(inputs)).is_some(),
+        }
+    }
+
+    fn prepare(&self, inputs: &[Tensor]) -> Result<(), Error> {
+        self.plan(inputs).map(drop)
     }
 
     fn run(
@@ -311,18 +342,7 @@ impl Graph for TractGraph {
         inputs: Vec<Tensor>,
         checkpoint: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Vec<Tensor>, Error> {
-        let plan = match &self.form {
-            Form::Symbolic(plan) => Arc::clone(plan),
-            Form::PerShape(plans) => {
-                let shapes: Shapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
-                plans.plan(shapes.clone()).map_err(|error| {
-                    Error::InvalidInputs(format!(
-                        "the model does not take shapes {shapes:?}: {}",
-                        text(&error)
-                    ))
-                })?
-            }
-        };
+        let plan = self.plan(&inputs)?;
         let inputs = inputs.iter().map(to_engine).collect::<Result<TVec<TValue>, Error>>()?;
         let mut state = plan.spawn().map_err(failed)?;
         let outputs = state

@@ -15,7 +15,6 @@ mod wake;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
 
 pub use config::FunctionConfig;
@@ -114,6 +113,11 @@ impl Function {
         self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether a revision has this component.
+    pub fn uses(&self, digest: &str) -> bool {
+        self.deployed().revisions.iter().any(|revision| &*revision.digest == digest)
+    }
+
     /// Its revisions, oldest first.
     pub fn revisions(&self) -> Vec<Arc<Revision>> {
         self.deployed().revisions
@@ -150,50 +154,10 @@ impl Function {
         None
     }
 
-    /// The function is deleted: its revisions leave memory and its log is forgotten.
-    pub fn retire(&self) {
+    /// The function is gone: its revisions leave memory when their calls have ended.
+    pub fn rest(&self) {
         for revision in self.revisions() {
             revision.retire();
         }
-        self.log.remove();
-    }
-}
-
-/// All tenants' functions, by tenant and name.
-#[derive(Default)]
-pub struct Functions(DashMap<(Arc<str>, Arc<str>), Arc<Function>>);
-
-impl Functions {
-    pub fn find(&self, tenant: &str, name: &str) -> Option<Arc<Function>> {
-        self.0.get(&(Arc::from(tenant), Arc::from(name))).map(|function| Arc::clone(&function))
-    }
-
-    pub fn put(&self, function: Arc<Function>) {
-        self.0.insert((Arc::clone(&function.tenant), Arc::clone(&function.name)), function);
-    }
-
-    pub fn remove(&self, tenant: &str, name: &str) -> Option<Arc<Function>> {
-        self.0.remove(&(Arc::from(tenant), Arc::from(name))).map(|(_, function)| function)
-    }
-
-    /// A tenant's functions, by name.
-    pub fn of(&self, tenant: &str) -> Vec<Arc<Function>> {
-        let theirs = self.0.iter().filter(|function| &*function.key().0 == tenant);
-        let mut functions: Vec<_> = theirs.map(|function| Arc::clone(&function)).collect();
-        functions.sort_by(|a, b| a.name.cmp(&b.name));
-        functions
-    }
-
-    /// Forgets all functions, without touching what is kept of them: the server stops.
-    pub fn clear(&self) {
-        self.0.retain(|_, function| {
-            function.revisions().iter().for_each(|revision| revision.retire());
-            false
-        });
-    }
-
-    /// Whether any function has a revision with this component.
-    pub fn uses(&self, digest: &str) -> bool {
-        self.0.iter().any(|function| function.revisions().iter().any(|revision| &*revision.digest == digest))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! `wasmtime_wasi_http`'s handler drives guests of both `wasi:http` versions; this is what it asks of its host: how a
 //! sandbox is made, how many calls it serves, and when it ends. A sandbox serves one call at a time. It ends with its
-//! last call, when a call's deadline passes or its client goes away, when the guest traps, or when its function goes
-//! to zero; after anything but an ordinary answer it is never used again.
+//! last call, when a call's deadline passes or its client goes away, when the guest traps, when its function goes to
+//! zero, or, idle, when another function wants a sandbox and the machine has no more; after anything but an ordinary answer it is never used again.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use wasmtime::component::GuestTaskId;
 use wasmtime::{Engine, Store, StoreContextMut};
@@ -22,7 +22,7 @@ use wasmtime_wasi_http::handler::{
 };
 
 use super::wake::{ColdStart, Use};
-use crate::admission;
+use crate::admission::Sandboxes;
 use crate::sandbox::store::{self, Common, Host};
 use crate::telemetry::Telemetry;
 
@@ -36,7 +36,7 @@ pub struct Pool {
     pub startup_timeout: Duration,
     pub idle_timeout: Duration,
     /// The node's sandboxes.
-    pub sandboxes: Arc<Semaphore>,
+    pub sandboxes: Arc<Sandboxes>,
     pub cold: Arc<ColdStart>,
     pub telemetry: Arc<Telemetry>,
     /// Cancelled when the function goes to zero.
@@ -46,7 +46,8 @@ pub struct Pool {
 /// One call, as it goes to its sandbox; what it holds comes back when the sandbox is done with it.
 pub struct Ticket {
     pub number: u64,
-    pub deadline: Instant,
+    /// How long it may take, from its sandbox's start.
+    pub patience: Duration,
     /// Cancelled when the call failed or nobody waits for its answer any more: the sandbox ends.
     pub gone: CancellationToken,
     /// Cancelled when the function has answered. Until then the sandbox is not used again.
@@ -83,12 +84,15 @@ impl HandlerState for Pool {
     type WorkerState = Sandbox;
 
     async fn instantiate(&self) -> wasmtime::Result<Instance<Host, Expiry, Sandbox>> {
-        let permit = admission::wait(&self.sandboxes, self.startup_timeout)
+        let start_by = Instant::now() + self.startup_timeout;
+        let permit = self
+            .sandboxes
+            .enter(self.startup_timeout)
             .await
             .map_err(|_| wasmtime::Error::new(NoSandbox::AllInUse))?;
         let started = Instant::now();
-        let mut store = store::new_store(&self.engine, &self.common, permit, self.telemetry.sandbox());
-        let proxy = tokio::time::timeout(self.startup_timeout, self.pre.instantiate_async(&mut store))
+        let mut store = store::new_store(&self.engine, &self.common, self.telemetry.sandbox());
+        let proxy = tokio::time::timeout_at(start_by, self.pre.instantiate_async(&mut store))
             .await
             .map_err(|_| wasmtime::Error::new(NoSandbox::Slow(self.startup_timeout)))??;
         if self.cold.first_sandbox(started.elapsed()) {
@@ -103,11 +107,12 @@ impl HandlerState for Pool {
                 current: Arc::clone(&current),
                 wait: None,
                 answered: None,
-                retired: Box::pin(self.retired.clone().cancelled_owned()),
-                idle: Box::pin(tokio::time::sleep(self.idle_timeout)),
+                idle: None,
+                retired: self.retired.clone(),
+                sandboxes: Arc::clone(&self.sandboxes),
                 idle_timeout: self.idle_timeout,
             },
-            state: Sandbox { current, reuse: self.reuse },
+            state: Sandbox { current, reuse: self.reuse, _permit: permit },
         })
     }
 }
@@ -115,28 +120,35 @@ impl HandlerState for Pool {
 /// The call that a sandbox serves now, or served last.
 #[derive(Default)]
 struct Current {
-    ticket: Mutex<Option<Ticket>>,
+    running: Mutex<Option<Running>>,
     /// Whether the sandbox was ended from outside.
     expired: AtomicBool,
 }
 
 impl Current {
-    fn lock(&self) -> MutexGuard<'_, Option<Ticket>> {
-        self.ticket.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+struct Running {
+    ticket: Ticket,
+    deadline: Instant,
 }
 
 /// Decides how many calls a sandbox serves, and sees it end.
 pub struct Sandbox {
     current: Arc<Current>,
     reuse: usize,
+    /// One of the node's sandboxes. It outlives the store, whose place in the engine's pool it stands for.
+    _permit: OwnedSemaphorePermit,
 }
 
 type Wait = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 /// Until nobody waits for a call's answer, or its time is up.
-fn end_of(ticket: &Ticket) -> Wait {
-    let (gone, deadline) = (ticket.gone.clone(), ticket.deadline);
+fn end_of(call: &Running) -> Wait {
+    let (gone, deadline) = (call.ticket.gone.clone(), call.deadline);
     Box::pin(async move {
         tokio::select! {
             () = gone.cancelled_owned() => {}
@@ -151,9 +163,9 @@ impl WorkerState for Sandbox {
 
     fn should_accept_request(&self, running: usize, served: usize) -> ShouldAccept {
         let current = self.current.lock();
-        let (gone, answered) = current
-            .as_ref()
-            .map_or((false, true), |last| (last.gone.is_cancelled(), last.answered.is_cancelled()));
+        let (gone, answered) = current.as_ref().map_or((false, true), |last| {
+            (last.ticket.gone.is_cancelled(), last.ticket.answered.is_cancelled())
+        });
         if served >= self.reuse || gone {
             ShouldAccept::Never
         } else if running > 0 || !answered {
@@ -164,10 +176,11 @@ impl WorkerState for Sandbox {
     }
 
     fn on_request_start(&self, mut store: StoreContextMut<'_, Host>, ticket: Ticket, _: GuestTaskId) -> Wait {
-        store.data_mut().begin(ticket.number, ticket.deadline);
-        let end = end_of(&ticket);
-        *self.current.lock() = Some(ticket);
-        end
+        let deadline = Instant::now() + ticket.patience;
+        store.data_mut().begin(ticket.number, deadline);
+        *self.current.lock() = Some(Running { ticket, deadline });
+        // The call's end is seen from outside the guest, by `Expiry`.
+        Box::pin(std::future::pending())
     }
 
     fn drop(&self, store: Store<Host>, result: wasmtime::Result<()>) {
@@ -188,7 +201,7 @@ impl WorkerState for Sandbox {
             };
             if let (Some(end), Some(call)) = (end, last) {
                 // The caller may have its answer already, and nobody is there to tell.
-                let _ = call.ended.send(end);
+                let _ = call.ticket.ended.send(end);
             }
         }
         // Only now the guest's open bodies close: whoever reads them has been told.
@@ -206,8 +219,10 @@ pub struct Expiry {
     current: Arc<Current>,
     wait: Option<(u64, Wait)>,
     answered: Option<Wait>,
-    retired: Wait,
-    idle: Pin<Box<tokio::time::Sleep>>,
+    /// Until the function goes to zero or another function wants a sandbox; until it has waited long enough for a call.
+    idle: Option<(Wait, Pin<Box<Sleep>>)>,
+    retired: CancellationToken,
+    sandboxes: Arc<Sandboxes>,
     idle_timeout: Duration,
 }
 
@@ -224,7 +239,7 @@ impl WorkerExpiration for Expiry {
                 let mut current = me.current.lock();
                 if let Some(last) = current.as_ref() {
                     // The guest is done, but whether it answered is known only when its answer has arrived.
-                    let answered = last.answered.clone();
+                    let answered = last.ticket.answered.clone();
                     let answered = me.answered.get_or_insert_with(|| Box::pin(answered.cancelled_owned()));
                     if answered.as_mut().poll(cx).is_pending() {
                         drop(current);
@@ -234,17 +249,26 @@ impl WorkerExpiration for Expiry {
                     current.take();
                     me.answered = None;
                     me.wait = None;
+                    // The handler asked before this whether there may be another call, and must ask again.
+                    cx.waker().wake_by_ref();
                 }
                 drop(current);
                 let end = Instant::from_std(start) + me.idle_timeout;
-                if me.idle.deadline() != end {
-                    me.idle.as_mut().reset(end);
+                let (retired, sandboxes) = (&me.retired, &me.sandboxes);
+                let (unwanted, idle) = me.idle.get_or_insert_with(|| {
+                    let (retired, sandboxes) = (retired.clone(), Arc::clone(sandboxes));
+                    let unwanted = async move {
+                        tokio::select! {
+                            () = retired.cancelled() => {}
+                            () = sandboxes.wanted() => {}
+                        }
+                    };
+                    (Box::pin(unwanted), Box::pin(tokio::time::sleep_until(end)))
+                });
+                if idle.deadline() != end {
+                    idle.as_mut().reset(end);
                 }
-                if me.retired.as_mut().poll(cx).is_ready() {
-                    Poll::Ready(())
-                } else {
-                    me.idle.as_mut().poll(cx)
-                }
+                if unwanted.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { idle.as_mut().poll(cx) }
             }
             WorkerStatus::Requests | WorkerStatus::PostReturn => me.poll_end(cx),
         }
@@ -255,9 +279,10 @@ impl Expiry {
     /// Whether the current call's time is up or its client gone.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let current = self.current.lock();
-        let Some(ticket) = current.as_ref() else { return Poll::Pending };
-        if self.wait.as_ref().is_none_or(|(number, _)| *number != ticket.number) {
-            self.wait = Some((ticket.number, end_of(ticket)));
+        let Some(call) = current.as_ref() else { return Poll::Pending };
+        let number = call.ticket.number;
+        if self.wait.as_ref().is_none_or(|(waited, _)| *waited != number) {
+            self.wait = Some((number, end_of(call)));
         }
         drop(current);
         let Some((_, wait)) = &mut self.wait else { return Poll::Pending };

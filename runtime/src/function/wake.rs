@@ -151,15 +151,9 @@ impl Revision {
     /// Maps the code, makes the pool, and becomes ready.
     async fn start(self: Arc<Self>) -> Result<Arc<Awake>, StartError> {
         let started = Instant::now();
-        let (node, digest) = (Arc::clone(&self.node), Arc::clone(&self.digest));
-        let load = move || {
-            let bytes = || std::fs::read(node.store.blobs.path(&digest));
-            node.compiler.load(&digest, bytes)
-        };
-        let code = match tokio::task::spawn_blocking(load).await {
-            Ok(Ok(code)) => code,
-            Ok(Err(error)) => return Err(self.fail(format!("{error:#}"))),
-            Err(error) => return Err(self.fail(error.to_string())),
+        let code = match self.node.code(&self.digest).await {
+            Ok(code) => code,
+            Err(error) => return Err(self.fail(format!("{error:#}"))),
         };
         let took = started.elapsed();
         let cold = Arc::new(ColdStart::default());

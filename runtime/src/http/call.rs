@@ -11,18 +11,18 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime_wasi_http::WasiBody;
-use wasmtime_wasi_http::handler::{ExpirationError, InstantiationError};
+use wasmtime_wasi_http::handler::InstantiationError;
 
 use super::problem::{Code, Problem};
 use crate::admission::Refusal;
@@ -30,52 +30,47 @@ use crate::function::{End, Function, NoSandbox, Revision, Ticket, first_line};
 use crate::node::Node;
 use crate::telemetry::Outcome;
 
-/// The segments of a call's path.
-type Segments = Path<Vec<(String, String)>>;
-
 /// `ANY /fn/{tenant}/{function}/{*path}`
-pub async fn call(
-    State(node): State<Arc<Node>>,
-    Path(segments): Segments,
-    request: Request,
-) -> Result<Response, Problem> {
+pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Response, Problem> {
     let started = Instant::now();
-    let segment =
-        |wanted: &str| segments.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
-    let (tenant, name) = (segment("tenant").unwrap_or_default(), segment("function").unwrap_or_default());
+    let (tenant, name, _) = split(request.uri().path());
     let function = node.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
-    let call = Call { node: &node, function: &function, outcome: Outcome::Cancelled, started };
-    call.run(request).await
+    let call = Call { node, function, outcome: Outcome::Cancelled };
+    call.run(request, started).await
 }
 
 /// A call under way. Dropped before its end, it was its client that went away.
-struct Call<'a> {
-    node: &'a Node,
-    function: &'a Function,
+struct Call {
+    node: Arc<Node>,
+    function: Arc<Function>,
     outcome: Outcome,
-    started: Instant,
 }
 
-impl Drop for Call<'_> {
+impl Drop for Call {
     fn drop(&mut self) {
-        self.node.telemetry.call(self.outcome, self.started.elapsed());
+        self.node.telemetry.call(self.outcome);
         if self.outcome != Outcome::Answered {
             self.function.count_failure();
         }
     }
 }
 
-impl Call<'_> {
-    async fn run(mut self, request: Request) -> Result<Response, Problem> {
+impl Call {
+    async fn run(mut self, request: Request, started: Instant) -> Result<Response, Problem> {
+        let head_only = request.method() == Method::HEAD;
         let answer = self.answer(request).await;
-        self.outcome = match &answer {
-            Ok(_) => Outcome::Answered,
-            Err(problem) => outcome(problem.code),
-        };
-        answer
+        self.node.telemetry.call_head(started.elapsed());
+        match answer {
+            Ok((response, sandbox)) => Ok(self.send(response, sandbox, head_only)),
+            Err(problem) => {
+                self.outcome = outcome(problem.code);
+                Err(problem)
+            }
+        }
     }
 
-    async fn answer(&self, request: Request) -> Result<Response, Problem> {
+    /// The function's answer, up to its body, and the hold on the sandbox that still writes that.
+    async fn answer(&self, request: Request) -> Result<(http::Response<WasiBody>, Hold), Problem> {
         let revision = self
             .function
             .route(self.function.count_call())
@@ -94,7 +89,7 @@ impl Call<'_> {
         let handler = awake.handler().clone();
         let ticket = Ticket {
             number: self.node.next_call(),
-            deadline: Instant::now() + patience,
+            patience,
             gone,
             answered: answered.clone(),
             ended: told,
@@ -111,7 +106,7 @@ impl Call<'_> {
         }
         let response = match result {
             Ok(response) => response,
-            Err(error) => match failed(&error, patience) {
+            Err(error) => match not_started(&error) {
                 Some(problem) => return Err(problem),
                 // The sandbox knows why it ended, and is on its way to its end now.
                 None => {
@@ -129,17 +124,30 @@ impl Call<'_> {
             ));
         }
         answered.cancel();
+        Ok((response, Hold { guard, end, left: most.as_u64() }))
+    }
+
+    fn send(self, response: http::Response<WasiBody>, sandbox: Hold, head_only: bool) -> Response {
         let (mut parts, body) = response.into_parts();
         remove_hop_by_hop(&mut parts.headers);
-        let body = Answer {
-            body,
-            left: most.as_u64(),
-            length: content_length(&parts.headers),
-            guard: Some(guard),
-            end,
-        };
-        Ok(Response::from_parts(parts, Body::new(body)))
+        let length = content_length(&parts.headers);
+        let Hold { guard, end, left } = sandbox;
+        let mut answer = Answer { body, left, length, guard: Some(guard), end, call: self };
+        // A server does not ask for a body that it will not send.
+        let without = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&parts.status);
+        if head_only || without || length == Some(0) {
+            answer.complete();
+        }
+        Response::from_parts(parts, Body::new(answer))
     }
+}
+
+/// What keeps a sandbox at its answer.
+struct Hold {
+    guard: DropGuard,
+    end: oneshot::Receiver<End>,
+    /// Bytes that the answer may have.
+    left: u64,
 }
 
 fn outcome(code: Code) -> Outcome {
@@ -196,25 +204,17 @@ fn ended(end: Option<End>, patience: Duration) -> Problem {
     }
 }
 
-/// What a call's failure is to the client; `None` when the sandbox's end tells more.
-fn failed(error: &wasmtime::Error, patience: Duration) -> Option<Problem> {
-    if error.is::<ExpirationError>() {
-        return Some(ended(Some(End::TimedOut), patience));
-    }
-    if let Some(instantiation) = error.downcast_ref::<InstantiationError<Ticket>>() {
-        let problem = match instantiation.error.downcast_ref::<NoSandbox>() {
-            Some(NoSandbox::AllInUse) => {
-                Problem::new(Code::ServerOverloaded, NoSandbox::AllInUse.to_string())
-            }
-            Some(slow @ NoSandbox::Slow(_)) => Problem::new(Code::StartTimeout, slow.to_string()),
-            None => Problem::new(
-                Code::StartFailed,
-                format!("the function cannot start: {}", first_line(&instantiation.error)),
-            ),
-        };
-        return Some(problem);
-    }
-    None
+/// What it is to the client that no sandbox could be made; `None` when one was, and its end tells more.
+fn not_started(error: &wasmtime::Error) -> Option<Problem> {
+    let instantiation = error.downcast_ref::<InstantiationError<Ticket>>()?;
+    Some(match instantiation.error.downcast_ref::<NoSandbox>() {
+        Some(NoSandbox::AllInUse) => Problem::new(Code::ServerOverloaded, NoSandbox::AllInUse.to_string()),
+        Some(slow @ NoSandbox::Slow(_)) => Problem::new(Code::StartTimeout, slow.to_string()),
+        None => Problem::new(
+            Code::StartFailed,
+            format!("the function cannot start: {}", first_line(&instantiation.error)),
+        ),
+    })
 }
 
 /// The request as the function sees it, and a flag that is set if its body grows beyond `most` bytes.
@@ -233,15 +233,25 @@ fn admit_body(request: Request, most: u64) -> Result<(http::Request<WasiBody>, A
     parts.uri = inner_uri(&parts.uri)?;
     remove_hop_by_hop(&mut parts.headers);
     // HTTP/1.0 clients may leave it out; guests may not be given none.
-    parts.headers.entry(header::HOST).or_insert(HeaderValue::from_static("localhost"));
+    let host = parts.headers.entry(header::HOST).or_insert(HeaderValue::from_static("localhost"));
+    if host.to_str().is_err() {
+        return Err(Problem::new(Code::InvalidRequest, "the Host header is not text"));
+    }
     let overflow = Arc::new(AtomicBool::new(false));
     let body = Question { body, left: most, overflow: Arc::clone(&overflow) };
     Ok((http::Request::from_parts(parts, body.boxed_unsync()), overflow))
 }
 
+/// A call's path in its parts: tenant, function, and what the function sees, without the slash before it.
+fn split(path: &str) -> (&str, &str, &str) {
+    let mut parts = path.strip_prefix("/fn/").unwrap_or_default().splitn(3, '/');
+    let mut next = || parts.next().unwrap_or_default();
+    (next(), next(), next())
+}
+
 /// The part of the path after the function's name, with the query.
 fn inner_uri(uri: &Uri) -> Result<Uri, Problem> {
-    let rest = uri.path().splitn(5, '/').nth(4).unwrap_or_default();
+    let (_, _, rest) = split(uri.path());
     let path = match uri.query() {
         Some(query) => format!("/{rest}?{query}"),
         None => format!("/{rest}"),
@@ -329,6 +339,7 @@ struct Answer {
     length: Option<u64>,
     guard: Option<DropGuard>,
     end: oneshot::Receiver<End>,
+    call: Call,
 }
 
 impl Answer {
@@ -336,11 +347,17 @@ impl Answer {
     fn complete(&mut self) {
         if let Some(guard) = self.guard.take() {
             guard.disarm();
+            self.call.outcome = Outcome::Answered;
         }
     }
 
-    fn break_off(&mut self, reason: String) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+    fn break_off(
+        &mut self,
+        outcome: Outcome,
+        reason: String,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         self.guard = None;
+        self.call.outcome = outcome;
         Poll::Ready(Some(Err(std::io::Error::other(reason))))
     }
 }
@@ -356,19 +373,20 @@ impl HttpBody for Answer {
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
             // A sandbox says that it failed before its body closes, so this cannot miss it.
             None => match self.end.try_recv() {
-                Ok(End::Failed(reason)) => return self.break_off(reason),
-                Ok(End::TimedOut) => return self.break_off("its time was up".to_owned()),
+                Ok(End::Failed(reason)) => return self.break_off(Outcome::Failed, reason),
+                Ok(End::TimedOut) => return self.break_off(Outcome::TimedOut, "its time was up".to_owned()),
                 Err(_) => {
                     self.complete();
                     return Poll::Ready(None);
                 }
             },
-            Some(Err(error)) => return self.break_off(format!("{error:?}")),
+            Some(Err(error)) => return self.break_off(Outcome::Failed, format!("{error:?}")),
             Some(Ok(frame)) => frame,
         };
         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
         let Some(left) = self.left.checked_sub(bytes) else {
-            return self.break_off("the answer is larger than the function may send".to_owned());
+            let reason = "the answer is larger than the function may send".to_owned();
+            return self.break_off(Outcome::Failed, reason);
         };
         self.left = left;
         self.length = self.length.map(|length| length.saturating_sub(bytes));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
@@ -16,13 +16,13 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use super::problem::{Code, Problem};
-use super::{function_name, tenant, upload};
+use super::{FunctionName, tenant, upload};
 use crate::function::{Function, RevisionRecord, Weight};
+use crate::name::Name;
 use crate::node::{Deployed, Node};
 
-fn find(node: &Node, name: &str) -> Result<Arc<Function>, Problem> {
-    let name = function_name(name)?;
-    node.functions.find(&tenant()?, &name).ok_or_else(|| Problem::no_function(&name))
+fn find(node: &Node, name: &Name) -> Result<Arc<Function>, Problem> {
+    node.functions.find(&tenant()?, name).ok_or_else(|| Problem::no_function(name))
 }
 
 fn url(function: &str) -> Result<String, Problem> {
@@ -32,10 +32,9 @@ fn url(function: &str) -> Result<String, Problem> {
 /// `POST /v1/functions/{name}/revisions`
 pub async fn deploy(
     State(node): State<Arc<Node>>,
-    Path(name): Path<String>,
+    FunctionName(name): FunctionName,
     request: Request,
 ) -> Result<Response, Problem> {
-    let name = function_name(&name)?;
     let (config, component) = upload::component(&node, request).await?;
     // Detached, so that a client that goes away cannot leave a change half made.
     let (tenant, change) = (tenant()?, Arc::clone(&node));
@@ -96,10 +95,13 @@ pub async fn list(State(node): State<Arc<Node>>) -> Result<Json<Value>, Problem>
 }
 
 /// `GET /v1/functions/{name}`
-pub async fn show(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+pub async fn show(
+    State(node): State<Arc<Node>>,
+    FunctionName(name): FunctionName,
+) -> Result<Json<Value>, Problem> {
     let function = find(&node, &name)?;
     let mut status = summary(&function)?;
-    let record = node.record(&function).ok_or_else(|| Problem::no_function(&name))?;
+    let record = node.record(&function)?;
     let revisions: Vec<Value> = record.revisions.iter().map(|record| revision(&function, record)).collect();
     if let Some(fields) = status.as_object_mut() {
         fields.insert("revisions".to_owned(), revisions.into());
@@ -130,8 +132,11 @@ fn revision(function: &Function, record: &RevisionRecord) -> Value {
 }
 
 /// `DELETE /v1/functions/{name}`
-pub async fn delete(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
-    node.delete_function(&tenant()?, &function_name(&name)?).await?;
+pub async fn delete(
+    State(node): State<Arc<Node>>,
+    FunctionName(name): FunctionName,
+) -> Result<StatusCode, Problem> {
+    node.delete_function(&tenant()?, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -145,13 +150,15 @@ pub struct Traffic {
 /// `PUT /v1/functions/{name}/traffic`
 pub async fn traffic(
     State(node): State<Arc<Node>>,
-    Path(name): Path<String>,
+    FunctionName(name): FunctionName,
     body: Result<Json<Traffic>, JsonRejection>,
 ) -> Result<Json<Value>, Problem> {
-    let function = find(&node, &name)?;
-    let Json(Traffic { traffic }) =
-        body.map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
-    node.set_traffic(&function, traffic.clone()).await?;
+    let Json(Traffic { traffic }) = body.map_err(|error| {
+        let too_large = error.status() == StatusCode::PAYLOAD_TOO_LARGE;
+        let code = if too_large { Code::TooLarge } else { Code::InvalidRequest };
+        Problem::new(code, error.body_text())
+    })?;
+    node.set_traffic(&tenant()?, &name, traffic.clone()).await?;
     Ok(Json(json!({ "traffic": traffic })))
 }
 
@@ -174,23 +181,22 @@ impl Default for LogQuery {
 /// `GET /v1/functions/{name}/logs`: recent lines as JSON, or all from now on as server-sent events.
 pub async fn logs(
     State(node): State<Arc<Node>>,
-    Path(name): Path<String>,
+    FunctionName(name): FunctionName,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let function = find(&node, &name)?;
     let Query(LogQuery { follow, tail }) =
         query.map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
-    // Followers are joined before the past is read: a line in between comes twice rather than never, and is skipped.
-    let new = follow.then(|| function.log.follow());
     let log = Arc::clone(&function.log);
-    let recent = tokio::task::spawn_blocking(move || log.recent(tail))
-        .await
-        .map_err(|error| Problem::internal(&error.into()))??;
+    let read = move || match follow {
+        true => log.follow(tail).map(|(recent, new)| (recent, Some(new))),
+        false => log.recent(tail).map(|recent| (recent, None)),
+    };
+    let (recent, new) =
+        tokio::task::spawn_blocking(read).await.map_err(|error| Problem::internal(&error.into()))??;
     let Some(new) = new else { return Ok(Json(json!({ "lines": recent })).into_response()) };
-    let last = recent.last().cloned();
-    let new = BroadcastStream::new(new).filter_map(move |line| {
+    let new = BroadcastStream::new(new).filter_map(|line| {
         let event = match line {
-            Ok(line) if last.as_ref().is_some_and(|last| line.time <= last.time) => None,
             Ok(line) => Event::default().json_data(line).ok(),
             Err(BroadcastStreamRecvError::Lagged(missed)) => {
                 Event::default().event("missed").json_data(json!({ "lines": missed })).ok()
@@ -198,6 +204,8 @@ pub async fn logs(
         };
         std::future::ready(event)
     });
+    // A server that stops does not wait for its followers.
+    let new = new.take_until(node.stopping.clone().cancelled_owned());
     let past = futures::stream::iter(recent)
         .filter_map(|line| std::future::ready(Event::default().json_data(line).ok()));
     let events = past.chain(new).map(Ok::<_, Infallible>);

@@ -17,34 +17,44 @@ mod upload;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post, put};
 use http::header;
+use http::request::Parts;
 
 use crate::name::Name;
 use crate::node::Node;
 use problem::{Code, Problem};
+use upload::CONFIG_BYTES;
 
 /// The tenant of a server that asks nobody for a key.
 pub const DEV_TENANT: &str = "default";
 
+/// The longest body of a traffic split.
+const TRAFFIC_BYTES: usize = 64 << 10;
+
 /// All routes. Bodies have no general limit here: each route that reads one sets its own.
 pub fn router(node: Arc<Node>) -> Router {
+    // The parts have limits of their own; this one is for what is between them.
+    let deploy_bytes =
+        node.settings.limits.component_bytes.as_usize().saturating_add(2 * CONFIG_BYTES.as_usize());
+    let deploys = DefaultBodyLimit::max(deploy_bytes);
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(|| async { "ok\n" }))
         .route("/metrics", get(metrics))
         .route("/v1/functions", get(functions::list))
         .route("/v1/functions/{name}", get(functions::show).delete(functions::delete))
-        .route("/v1/functions/{name}/revisions", post(functions::deploy))
-        .route("/v1/functions/{name}/traffic", put(functions::traffic))
+        .route("/v1/functions/{name}/revisions", post(functions::deploy).layer(deploys))
+        .route(
+            "/v1/functions/{name}/traffic",
+            put(functions::traffic).layer(DefaultBodyLimit::max(TRAFFIC_BYTES)),
+        )
         .route("/v1/functions/{name}/logs", get(functions::logs))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{name}", get(models::show).put(models::upload).delete(models::delete))
-        .route("/fn/{tenant}/{function}", any(call::call))
-        .route("/fn/{tenant}/{function}/", any(call::call))
-        .route("/fn/{tenant}/{function}/{*path}", any(call::call))
+        .route("/fn/{*call}", any(call::call))
         .fallback(|| async { Problem::new(Code::NotFound, "there is no such route") })
         .method_not_allowed_fallback(|| async {
             Problem::new(Code::MethodNotAllowed, "this route does not have that method; see the Allow header")
@@ -65,10 +75,33 @@ fn tenant() -> Result<Name, Problem> {
     Name::function(DEV_TENANT).map_err(|reason| Problem::new(Code::InvalidName, reason))
 }
 
-fn function_name(name: &str) -> Result<Name, Problem> {
-    Name::function(name).map_err(|reason| Problem::new(Code::InvalidName, reason))
+/// The name of a function, from a route's path.
+pub struct FunctionName(Name);
+
+/// The name of a model, from a route's path.
+pub struct ModelName(Name);
+
+async fn name_in_path<S: Send + Sync>(
+    parts: &mut Parts,
+    state: &S,
+    check: fn(&str) -> Result<Name, String>,
+) -> Result<Name, Problem> {
+    let name = Path::<String>::from_request_parts(parts, state).await.map_err(|error| error.body_text());
+    name.and_then(|Path(name)| check(&name)).map_err(|reason| Problem::new(Code::InvalidName, reason))
 }
 
-fn model_name(name: &str) -> Result<Name, Problem> {
-    Name::model(name).map_err(|reason| Problem::new(Code::InvalidName, reason))
+impl<S: Send + Sync> FromRequestParts<S> for FunctionName {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        name_in_path(parts, state, Name::function).await.map(Self)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ModelName {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        name_in_path(parts, state, Name::model).await.map(Self)
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use weir_gpu::{Format, ResidentGraph};
 
 use super::problem::{Code, Problem};
-use super::{model_name, tenant, upload};
+use super::{ModelName, tenant, upload};
 use crate::model::Model;
 use crate::node::Node;
 
@@ -46,11 +46,10 @@ fn view(model: &Model, resident: &[ResidentGraph]) -> Value {
 /// `PUT /v1/models/{name}?format=onnx`
 pub async fn upload(
     State(node): State<Arc<Node>>,
-    Path(name): Path<String>,
+    ModelName(name): ModelName,
     query: Result<Query<UploadQuery>, QueryRejection>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let name = model_name(&name)?;
     let Query(UploadQuery { format }) = query.map_err(|error| {
         Problem::new(
             Code::InvalidRequest,
@@ -76,14 +75,16 @@ pub async fn list(State(node): State<Arc<Node>>) -> Result<Json<Value>, Problem>
 }
 
 /// `GET /v1/models/{name}`
-pub async fn show(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
-    let name = model_name(&name)?;
-    let model = node.models.find(&tenant()?.shared(), &name).ok_or_else(|| Problem::no_model(&name))?;
+pub async fn show(State(node): State<Arc<Node>>, ModelName(name): ModelName) -> Result<Json<Value>, Problem> {
+    let model = node.models.find(&tenant()?, &name).ok_or_else(|| Problem::no_model(&name))?;
     Ok(Json(view(&model, &node.service.stats().resident)))
 }
 
 /// `DELETE /v1/models/{name}`
-pub async fn delete(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
-    node.delete_model(&tenant()?, &model_name(&name)?).await?;
+pub async fn delete(
+    State(node): State<Arc<Node>>,
+    ModelName(name): ModelName,
+) -> Result<StatusCode, Problem> {
+    node.delete_model(&tenant()?, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

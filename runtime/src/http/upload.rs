@@ -1,7 +1,7 @@
 //! Bodies that go to disk: a component with its configuration, or a model.
 
 use axum::body::Body;
-use axum::extract::multipart::{Field, MultipartError};
+use axum::extract::multipart::Field;
 use axum::extract::{FromRequest, Multipart, Request};
 use http::header;
 
@@ -12,7 +12,7 @@ use crate::store::{ReceiveError, Received};
 use crate::units::Size;
 
 /// The longest configuration. It is text that a person wrote.
-const CONFIG_BYTES: Size = Size::mib(1);
+pub const CONFIG_BYTES: Size = Size::mib(1);
 
 impl From<ReceiveError> for Problem {
     fn from(error: ReceiveError) -> Self {
@@ -65,14 +65,12 @@ fn media_type(request: &Request) -> Option<String> {
     Some(value.split(';').next().unwrap_or(value).trim().to_ascii_lowercase())
 }
 
-fn broken(error: &MultipartError) -> Problem {
+fn broken(error: &impl std::fmt::Display) -> Problem {
     Problem::new(Code::InvalidRequest, format!("the multipart body is not understood: {error}"))
 }
 
 async fn parts(node: &Node, most: Size, request: Request) -> Result<(FunctionConfig, Received), Problem> {
-    let mut parts = Multipart::from_request(request, &()).await.map_err(|error| {
-        Problem::new(Code::InvalidRequest, format!("the multipart body is not understood: {error}"))
-    })?;
+    let mut parts = Multipart::from_request(request, &()).await.map_err(|error| broken(&error))?;
     let (mut config, mut component) = (None, None);
     while let Some(part) = parts.next_field().await.map_err(|error| broken(&error))? {
         let name = part.name().unwrap_or_default().to_owned();

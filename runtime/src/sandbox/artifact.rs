@@ -10,9 +10,12 @@ use std::path::PathBuf;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use crate::store;
+
 /// The artifacts of one engine.
 #[derive(Debug, Clone)]
 pub struct Artifacts {
+    root: PathBuf,
     folder: PathBuf,
 }
 
@@ -23,7 +26,22 @@ impl Artifacts {
         engine.precompile_compatibility_hash().hash(&mut hasher);
         let folder = root.join(format!("{:016x}", hasher.finish()));
         fs::create_dir_all(&folder)?;
-        Ok(Self { folder })
+        Ok(Self { root, folder })
+    }
+
+    /// Removes other engines' artifacts, and those of this one that are not `used`.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sweep(&self, used: impl Fn(&str) -> bool) -> std::io::Result<()> {
+        let mine = self.folder.file_name().and_then(|name| name.to_str());
+        store::sweep(&self.root, |name| Some(name) == mine)?;
+        store::sweep(&self.folder, |name| name.strip_suffix(".cwasm").is_some_and(&used))
+    }
+
+    /// Whether there is an artifact.
+    pub fn has(&self, digest: &str) -> bool {
+        self.path(digest).exists()
     }
 
     pub fn path(&self, digest: &str) -> PathBuf {
@@ -42,8 +60,7 @@ impl Artifacts {
     /// Maps an artifact into memory; nothing is copied, and pages are read as they are used. `None` when there is
     /// none, or one that this engine cannot use.
     pub fn map(&self, engine: &Engine, digest: &str) -> Option<Component> {
-        let path = self.path(digest);
-        if !path.exists() {
+        if !self.has(digest) {
             return None;
         }
         // SAFETY: mapping is sound for bytes that `Engine::precompile_component` made and nobody changed. The
@@ -51,7 +68,7 @@ impl Artifacts {
         // `keep` alone, appear whole by rename, and are never written again. The engine checks its own version and
         // settings in the file's header before it uses the rest.
         #[allow(unsafe_code)]
-        let mapped = unsafe { Component::deserialize_file(engine, &path) };
+        let mapped = unsafe { Component::deserialize_file(engine, self.path(digest)) };
         mapped
             .inspect_err(
                 |error| tracing::warn!(digest, %error, "an artifact cannot be used; compiling again"),

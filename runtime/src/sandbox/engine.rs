@@ -4,6 +4,7 @@
 //! that all sandboxes together can use is known. A ticker advances the engine's epoch, at which a spinning guest
 //! yields its thread, so that timeouts reach it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -79,27 +80,16 @@ impl Compiler {
 
     /// Compiles a component, keeps its artifact under `digest`, and checks what it imports and exports. Takes
     /// seconds of CPU for a large component. The artifact is kept even if the checks fail; the caller removes it.
-    pub fn compile(&self, digest: &str, bytes: &[u8]) -> anyhow::Result<Result<Checked, Rejection>> {
-        if let Err(rejection) = look(bytes) {
-            return Ok(Err(rejection));
-        }
-        let component = match self.artifacts.map(&self.engine, digest) {
-            Some(component) => component,
-            None => {
-                let code = match self.engine.precompile_component(bytes) {
-                    Ok(code) => code,
-                    Err(error) => return Ok(Err(Rejection::Invalid(one_line(&error)))),
-                };
-                self.artifacts.keep(digest, &code)?;
-                drop(code);
-                self.artifacts
-                    .map(&self.engine, digest)
-                    .ok_or_else(|| anyhow::anyhow!("an artifact that was just made cannot be mapped"))?
-            }
-        };
+    ///
+    /// # Errors
+    /// A [`Rejection`] for what is wrong with the component; anything else is the server's own trouble.
+    pub fn compile(&self, digest: &str, bytes: &[u8]) -> anyhow::Result<Checked> {
+        look(bytes)?;
+        let component = self.component(digest, || Ok(bytes.into()))?;
         let ty = component.component_type();
         let imports = ty.imports(&self.engine).map(|(name, _)| name.to_owned()).collect();
-        Ok(self.link(&component).map(|_| Checked { imports }))
+        self.link(&component)?;
+        Ok(Checked { imports })
     }
 
     /// Maps the artifact of a component that was compiled before, and links it. `bytes` gives the component's own
@@ -109,16 +99,28 @@ impl Compiler {
         digest: &str,
         bytes: impl FnOnce() -> std::io::Result<Vec<u8>>,
     ) -> anyhow::Result<Code> {
-        let component = match self.artifacts.map(&self.engine, digest) {
-            Some(component) => component,
-            None => {
-                self.compile(digest, &bytes()?)??;
-                self.artifacts
-                    .map(&self.engine, digest)
-                    .ok_or_else(|| anyhow::anyhow!("an artifact that was just made cannot be mapped"))?
-            }
-        };
+        let component = self.component(digest, || bytes().map(Cow::Owned))?;
         Ok(Code { pre: self.link(&component)? })
+    }
+
+    /// A component's code, mapped; compiled first if there is no artifact.
+    fn component<'a>(
+        &self,
+        digest: &str,
+        bytes: impl FnOnce() -> std::io::Result<Cow<'a, [u8]>>,
+    ) -> anyhow::Result<Component> {
+        if let Some(component) = self.artifacts.map(&self.engine, digest) {
+            return Ok(component);
+        }
+        let code = self
+            .engine
+            .precompile_component(&bytes()?)
+            .map_err(|error| Rejection::Invalid(one_line(&error)))?;
+        self.artifacts.keep(digest, &code)?;
+        drop(code);
+        self.artifacts
+            .map(&self.engine, digest)
+            .ok_or_else(|| anyhow::anyhow!("an artifact that was just made cannot be mapped"))
     }
 
     fn link(&self, component: &Component) -> Result<ProxyPre<Host>, Rejection> {

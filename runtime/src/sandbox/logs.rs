@@ -56,6 +56,8 @@ struct State {
     file: Option<File>,
     written: u64,
     followers: Option<broadcast::Sender<Line>>,
+    /// Nothing is written any more: the function is gone, though calls of it may still run.
+    removed: bool,
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -74,6 +76,9 @@ impl Log {
 
     fn append(&self, line: Line) {
         let mut state = lock(&self.state);
+        if state.removed {
+            return;
+        }
         if let Err(error) = self.write(&mut state, &line) {
             tracing::warn!(%error, "a log line cannot be written");
             state.file = None;
@@ -116,32 +121,35 @@ impl Log {
         let mut lines = VecDeque::new();
         for path in [self.old(), self.path.clone()] {
             read_lines(&path, |line| {
-                if lines.len() == most {
+                lines.push_back(line);
+                if lines.len() > most {
                     lines.pop_front();
                 }
-                lines.push_back(line);
             })?;
         }
         Ok(lines.into())
     }
 
-    /// Lines from now on.
-    pub fn follow(&self) -> broadcast::Receiver<Line> {
+    /// The last lines, and those that follow on them: none is missed and none comes twice.
+    pub fn follow(&self, most: usize) -> io::Result<(Vec<Line>, broadcast::Receiver<Line>)> {
+        // Nobody writes in between.
         let mut state = lock(&self.state);
-        match &state.followers {
+        let recent = self.recent(most)?;
+        let new = match &state.followers {
             Some(followers) => followers.subscribe(),
             None => {
                 let (sender, receiver) = broadcast::channel(self.config.follow_lines.get());
                 state.followers = Some(sender);
                 receiver
             }
-        }
+        };
+        Ok((recent, new))
     }
 
     /// Forgets all lines.
     pub fn remove(&self) {
         let mut state = lock(&self.state);
-        *state = State::default();
+        *state = State { removed: true, ..State::default() };
         for path in [self.old(), self.path.clone()] {
             if let Err(error) = fs::remove_file(path)
                 && error.kind() != io::ErrorKind::NotFound
@@ -196,6 +204,8 @@ impl CallLog {
 
     /// A new call begins in this sandbox: its lines carry its number and its caps are whole.
     pub fn begin(&self, number: u64) {
+        // What the call before left without an end is its own.
+        self.finish();
         let mut state = self.call();
         state.call = number;
         state.left = self.log.config.call_bytes.as_u64();
@@ -392,6 +402,36 @@ mod tests {
         call.write(Source::Stdout, b"123456789");
         assert_eq!(texts(&log)[3..5], ["1234", "5678"], "the next call has a cap of its own");
         assert_eq!(texts(&log).len(), 6);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_its_own_calls() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log(&folder, LogConfig::default());
+        let call = CallLog::new(Arc::clone(&log), 1);
+        call.begin(1);
+        call.write(Source::Stdout, b"half");
+        call.begin(2);
+        call.write(Source::Stdout, b"whole\n");
+        let lines = log.recent(10).unwrap();
+        let lines: Vec<_> = lines.iter().map(|line| (line.call, line.text.as_str())).collect();
+        assert_eq!(lines, [(1, "half"), (2, "whole")]);
+    }
+
+    #[test]
+    fn followers_get_the_past_they_ask_for_and_all_that_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log(&folder, LogConfig::default());
+        let call = CallLog::new(Arc::clone(&log), 1);
+        call.write(Source::Stdout, b"one\ntwo\n");
+        let (past, mut new) = log.follow(1).unwrap();
+        assert_eq!(past.len(), 1);
+        assert_eq!(log.recent(0).unwrap(), []);
+        call.write(Source::Stdout, b"three\n");
+        assert_eq!(new.try_recv().unwrap().text, "three");
+        log.remove();
+        call.write(Source::Stdout, b"late\n");
+        assert_eq!(texts(&log), [""; 0], "a removed log stays removed");
     }
 
     #[test]

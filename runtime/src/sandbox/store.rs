@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Request, Response};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, ResourceLimiter, Store};
@@ -44,16 +43,10 @@ pub struct Host {
     deadline: Option<Instant>,
     pub log: CallLog,
     _counted: Gauge,
-    _permit: OwnedSemaphorePermit,
 }
 
-/// A new store with every limit set. `permit` is one of the node's sandboxes.
-pub fn new_store(
-    engine: &Engine,
-    common: &Common,
-    permit: OwnedSemaphorePermit,
-    counted: Gauge,
-) -> Store<Host> {
+/// A new store with every limit set.
+pub fn new_store(engine: &Engine, common: &Common, counted: Gauge) -> Store<Host> {
     let log = CallLog::new(Arc::clone(&common.log), common.revision);
     let mut wasi = WasiCtx::builder();
     wasi.stdout(log.stdout())
@@ -69,12 +62,15 @@ pub fn new_store(
         wasi: wasi.build(),
         http: WasiHttpCtx::new(),
         egress: NoEgress,
-        limits: Limits { memory: common.memory, table_elements: common.table_elements, log: log.clone() },
+        limits: Limits {
+            memory: Limit::new("bytes of memory", common.memory),
+            table: Limit::new("table elements", common.table_elements),
+            log: log.clone(),
+        },
         models: Arc::clone(&common.models),
         deadline: None,
         log,
         _counted: counted,
-        _permit: permit,
     };
     let mut store = Store::new(engine, host);
     store.limiter(|host| &mut host.limits);
@@ -110,30 +106,63 @@ impl WasiHttpView for Host {
     }
 }
 
-/// Memory and tables up to their limits; growth beyond is refused to the guest and noted in its log.
+/// Memory and tables up to their limits; growth beyond is refused to the guest and noted in its log, once.
 struct Limits {
-    memory: usize,
-    table_elements: usize,
+    memory: Limit,
+    table: Limit,
     log: CallLog,
 }
 
-impl Limits {
-    fn allow(&self, what: &str, desired: usize, most: usize) -> bool {
-        if desired <= most {
+/// What all of a sandbox's memories, or tables, have together.
+struct Limit {
+    what: &'static str,
+    most: usize,
+    used: usize,
+    /// The last growth that was allowed, to be taken back if it fails.
+    grown: usize,
+    told: bool,
+}
+
+impl Limit {
+    fn new(what: &'static str, most: usize) -> Self {
+        Self { what, most, used: 0, grown: 0, told: false }
+    }
+
+    fn allow(&mut self, current: usize, desired: usize, log: &CallLog) -> bool {
+        let grown = desired.saturating_sub(current);
+        let total = self.used.saturating_add(grown);
+        if total <= self.most {
+            (self.used, self.grown) = (total, grown);
             return true;
         }
-        self.log.note(format!("refused {desired} {what}: the most is {most}"));
+        if !std::mem::replace(&mut self.told, true) {
+            log.note(format!("refused {total} {}: the most is {}", self.what, self.most));
+        }
         false
+    }
+
+    fn take_back(&mut self) {
+        self.used = self.used.saturating_sub(std::mem::take(&mut self.grown));
     }
 }
 
 impl ResourceLimiter for Limits {
-    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(self.allow("bytes of memory", desired, self.memory))
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(self.memory.allow(current, desired, &self.log))
     }
 
-    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(self.allow("table elements", desired, self.table_elements))
+    fn memory_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
+        self.memory.take_back();
+        Ok(())
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(self.table.allow(current, desired, &self.log))
+    }
+
+    fn table_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
+        self.table.take_back();
+        Ok(())
     }
 }
 
@@ -150,5 +179,27 @@ impl WasiHttpHooks for NoEgress {
         _: Box<dyn Future<Output = Result<(), Error>> + Send>,
     ) -> Box<dyn Future<Output = Sent> + Send> {
         Box::new(std::future::ready(Err(Error::HttpRequestDenied)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LogConfig;
+
+    #[test]
+    fn what_fails_to_grow_is_not_counted_and_a_refusal_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Arc::new(Log::new(folder.path().join("f.jsonl"), LogConfig::default()));
+        let call = CallLog::new(Arc::clone(&log), 1);
+        let mut limit = Limit::new("bytes of memory", 100);
+        // Two memories of 40, one of which grows to 60.
+        assert!(limit.allow(0, 40, &call) && limit.allow(0, 40, &call) && limit.allow(40, 60, &call));
+        assert!(!limit.allow(60, 61, &call) && !limit.allow(60, 61, &call));
+        assert_eq!(log.recent(10).unwrap().len(), 1);
+        limit.take_back();
+        limit.take_back();
+        assert!(limit.allow(40, 60, &call), "the growth that failed can be had again");
+        assert!(!limit.allow(60, 61, &call), "and no more than once");
     }
 }

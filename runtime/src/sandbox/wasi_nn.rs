@@ -10,7 +10,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -18,7 +17,8 @@ use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
 use weir_gpu::{Class, DeviceKind, Dtype, Format, Job, Lease, ModelSource, Service, Tensor};
 
 use super::store::Host;
-use crate::model::Models;
+use crate::catalog::Catalog;
+use crate::model::Model;
 use crate::telemetry::Telemetry;
 
 mod bindings {
@@ -55,10 +55,11 @@ pub struct ModelAccess {
     /// Where models are to run.
     pub device: DeviceKind,
     pub class: Class,
-    pub models: Arc<Models>,
+    pub models: Arc<Catalog<Model>>,
     pub service: Service,
     pub telemetry: Arc<Telemetry>,
-    leases: Mutex<HashMap<Arc<str>, Arc<Lease>>>,
+    /// By the name that each was opened under.
+    leases: Mutex<HashMap<String, Arc<Lease>>>,
     loading: AtomicU64,
 }
 
@@ -66,7 +67,7 @@ impl ModelAccess {
     pub fn new(
         tenant: Arc<str>,
         config: &crate::function::FunctionConfig,
-        models: Arc<Models>,
+        models: Arc<Catalog<Model>>,
         service: Service,
         telemetry: Arc<Telemetry>,
     ) -> Self {
@@ -84,7 +85,7 @@ impl ModelAccess {
         }
     }
 
-    /// Nanoseconds that guests have waited for graphs to load.
+    /// Nanoseconds that the graphs which guests have asked for took to load.
     pub fn loading(&self) -> u64 {
         self.loading.load(Ordering::Relaxed)
     }
@@ -103,20 +104,23 @@ impl ModelAccess {
             .models
             .find(&self.tenant, name)
             .ok_or_else(|| Error::new(ErrorCode::NotFound, format!("there is no model `{name}`")))?;
-        if let Some(lease) = self.leases().get(&model.source.digest) {
+        if let Some(lease) = self.leases().get(name)
+            && lease.digest() == &*model.source.digest
+        {
             return Ok(Arc::clone(lease));
         }
         let lease = Arc::new(self.load(&model.source, self.device).await?);
-        self.leases().insert(Arc::clone(&model.source.digest), Arc::clone(&lease));
+        // In place of the one before, if the model has been uploaded anew since.
+        self.leases().insert(name.to_owned(), Arc::clone(&lease));
         Ok(lease)
     }
 
     async fn load(&self, source: &ModelSource, device: DeviceKind) -> Result<Lease, Error> {
-        let started = Instant::now();
         let lease = self.service.load(&self.tenant, source, device).await?;
-        let took = started.elapsed();
-        self.loading.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.telemetry.cold_start_graph(took);
+        if let Some(took) = lease.load_time() {
+            self.loading.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.telemetry.cold_start_graph(took);
+        }
         Ok(lease)
     }
 
@@ -204,7 +208,7 @@ impl ModelAccess {
             .collect()
     }
 
-    fn leases(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<str>, Arc<Lease>>> {
+    fn leases(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Lease>>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use super::sync_folder;
+use super::{sweep, sync_folder};
 use crate::units::Size;
 
 pub struct Blobs {
@@ -82,6 +82,14 @@ impl Blobs {
         received.file.as_file().sync_all()?;
         received.file.persist(path).map_err(|error| error.error)?;
         sync_folder(&self.folder)
+    }
+
+    /// Forgets all bytes but those that are `used`.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sweep(&self, used: impl Fn(&str) -> bool) -> io::Result<()> {
+        sweep(&self.folder, |name| used(name))
     }
 
     /// Forgets bytes that nothing refers to any more; none is fine.

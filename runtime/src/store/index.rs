@@ -73,12 +73,12 @@ impl<T: Record> Index<T> {
         }
     }
 
-    /// All definitions. A file that cannot be understood is named in the log and left alone.
+    /// All definitions, and whether these are all: a file that cannot be understood is named in the log and left alone.
     ///
     /// # Errors
     /// When the disk cannot be read.
-    pub fn all(&self) -> io::Result<Vec<T>> {
-        let mut records = Vec::new();
+    pub fn all(&self) -> io::Result<(Vec<T>, bool)> {
+        let (mut records, mut whole) = (Vec::new(), true);
         for tenant in fs::read_dir(&self.folder)? {
             for file in fs::read_dir(tenant?.path())? {
                 let path = file?.path();
@@ -91,11 +91,12 @@ impl<T: Record> Index<T> {
                 match serde_json::from_slice(&fs::read(&path)?) {
                     Ok(record) => records.push(record),
                     Err(error) => {
-                        tracing::error!(path = %path.display(), %error, "a definition is not readable")
+                        tracing::error!(path = %path.display(), %error, "a definition is not readable");
+                        whole = false;
                     }
                 }
             }
         }
-        Ok(records)
+        Ok((records, whole))
     }
 }

@@ -1,7 +1,8 @@
 //! What survives a restart: bytes by their hash, and a small index of definitions.
 //!
 //! Every file appears whole by rename, after its bytes and its folder have reached the disk, so that what was
-//! acknowledged is there after a crash and what was not leaves no half. One server uses a data directory at a time.
+//! acknowledged is there after a crash and what was not leaves no half; bytes that a crash left without a definition
+//! are swept at the next start. One server uses a data directory at a time.
 //!
 //! ```text
 //! blobs/{digest}                     a component's or model's bytes
@@ -83,6 +84,22 @@ impl Store {
     pub fn log(&self, tenant: &str, function: &str) -> PathBuf {
         self.root.join("logs").join(tenant).join(format!("{function}.jsonl"))
     }
+}
+
+/// Removes what is in `folder`, but for what is to be kept, by name.
+pub fn sweep(folder: &Path, keep: impl Fn(&str) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(&keep) {
+            continue;
+        }
+        tracing::info!(path = %entry.path().display(), "removing what nothing refers to");
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
 }
 
 /// Makes sure that a rename in `folder` has reached the disk.

@@ -53,8 +53,9 @@ mod serve;
 mod tensor;
 
 pub use config::config;
-pub use element::{Bf16, Element, F16};
+pub use element::Element;
 pub use error::Error;
+pub use half::{bf16, f16};
 pub use model::{Model, Outputs};
 pub use request::{Chunks, Request};
 pub use response::Response;

@@ -55,12 +55,14 @@ pub struct Outputs {
 impl Outputs {
     /// The output `name`, or 500 `no_such_output`.
     pub fn get(&self, name: &str) -> Result<&Tensor, Error> {
-        Ok(&self.tensors[self.position(name)?].1)
+        let tensor = self.tensors.iter().find(|(given, _)| given == name).map(|(_, tensor)| tensor);
+        tensor.ok_or_else(|| self.no_output(name))
     }
 
     /// Takes the output `name` out, to pass it on to another model; or 500 `no_such_output`.
     pub fn take(&mut self, name: &str) -> Result<Tensor, Error> {
-        let position = self.position(name)?;
+        let position = self.tensors.iter().position(|(given, _)| given == name);
+        let position = position.ok_or_else(|| self.no_output(name))?;
         Ok(self.tensors.remove(position).1)
     }
 
@@ -69,12 +71,10 @@ impl Outputs {
         self.tensors.iter().map(|(name, _)| name.as_str())
     }
 
-    fn position(&self, name: &str) -> Result<usize, Error> {
-        self.tensors.iter().position(|(given, _)| given == name).ok_or_else(|| {
-            let names: Vec<&str> = self.names().collect();
-            let detail = format!("model `{}` gave no output `{name}`, only {names:?}", self.model);
-            Error::new(500, "no_such_output", detail)
-        })
+    fn no_output(&self, name: &str) -> Error {
+        let names: Vec<&str> = self.names().collect();
+        let detail = format!("model `{}` gave no output `{name}`, only {names:?}", self.model);
+        Error::new(500, "no_such_output", detail)
     }
 }
 

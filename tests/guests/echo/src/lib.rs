@@ -30,7 +30,11 @@ fn handle(request: Request) -> Result<Response, Error> {
         method: request.method().to_owned(),
         path: request.path().to_owned(),
         query: request.query_pairs().to_vec(),
-        headers: request.headers().iter().map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into_owned())).collect(),
+        headers: request
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into_owned()))
+            .collect(),
         body: request.text()?.to_owned(),
         env: std::env::vars().collect(),
         calls_before: CALLS.fetch_add(1, Ordering::Relaxed),

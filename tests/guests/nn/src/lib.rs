@@ -71,9 +71,9 @@ fn told(error: &NnError) -> weir_sdk::serde_json::Value {
 
 fn compute(graph: &Graph, inputs: &[Given]) -> Result<Vec<Given>, NnError> {
     let context = graph.init_execution_context()?;
-    let inputs = inputs.iter().map(|given| {
-        (given.name.clone(), Tensor::new(&given.shape, ty(&given.ty), &given.data))
-    });
+    let inputs = inputs
+        .iter()
+        .map(|given| (given.name.clone(), Tensor::new(&given.shape, ty(&given.ty), &given.data)));
     let outputs = context.compute(inputs.collect())?;
     let shown = |(name, tensor): (String, Tensor)| Given {
         name,

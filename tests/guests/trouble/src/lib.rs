@@ -19,7 +19,8 @@ impl Guest for Trouble {
             "/trap" => std::process::abort(),
             "/exit" => std::process::exit(3),
             "/silent" => {}
-            "/spin" => {
+            "/spin" =>
+            {
                 #[allow(clippy::empty_loop)]
                 loop {}
             }

@@ -23,7 +23,7 @@ fn main() {
             println!("cargo::rerun-if-changed={}", folder.join(file).display());
         }
     }
-    for watched in ["tests/guests", "examples", "sdk/rust", "wit", "models/magika"] {
+    for watched in [".cargo", "tests/guests", "examples", "sdk/rust", "wit", "models/magika"] {
         watch(&root.join(watched));
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("guests.rs");

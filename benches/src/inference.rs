@@ -11,7 +11,7 @@ use tract_onnx::prelude::{
 use weir_tests::onnx::Axis;
 use weir_tests::{guests, onnx};
 
-use crate::load::{Connection, request};
+use crate::load::{Connection, get, request};
 use crate::peers::{self, Weir};
 use crate::table::{Better, Row, Table, Target, median, micros, quantile};
 
@@ -65,28 +65,36 @@ async fn measure(table: &mut Table, weir: &mut Weir, rounds: usize, case: &Case)
         let path = format!("/fn/default/{function}/raw?{query}");
         request("POST", &path, "application/octet-stream", tensor.as_bytes())
     };
-    let (fresh, reuse, hello) = (call("fresh"), call("reuse"), peers::hello("hello"));
-    let mut caller = Connection::open(&weir.process.url).await?;
-    let (mut direct, mut by_fresh, mut by_reuse, mut by_hello) = (vec![], vec![], vec![], vec![]);
+    let axum = peers::axum().await;
+    let url = &weir.process.url;
+    let mut callers = [
+        Caller::new(url, call("fresh")).await?,
+        Caller::new(url, call("reuse")).await?,
+        Caller::new(url, peers::hello("hello")).await?,
+        Caller::new(&axum.url, get("/")).await?,
+    ];
+    let mut direct = vec![];
+    let wanted = bare.run(tvec!(tensor.clone().into()))?;
+    let wanted = wanted.first().context("no output")?.as_bytes();
+    // The first run wakes everyone, and does not count.
     for run in 0..=rounds * case.runs {
-        let started = Instant::now();
-        let outputs = bare.run(tvec!(tensor.clone().into()))?;
-        let took = micros(started.elapsed());
-        let wanted = outputs.first().context("no output")?.as_bytes();
-        let mut through = async |request: &[u8]| -> anyhow::Result<f64> {
-            let reply = caller.expect(request).await?;
-            anyhow::ensure!(request == hello || close(&reply.body, wanted), "the answers differ");
-            Ok(micros(reply.whole))
-        };
-        let (fresh, reuse, hello) = (through(&fresh).await?, through(&reuse).await?, through(&hello).await?);
-        // The first run wakes everyone, and does not count.
-        if run > 0 {
-            direct.push(took);
-            by_fresh.push(fresh);
-            by_reuse.push(reuse);
-            by_hello.push(hello);
+        // Whoever follows another finds the caches as that one left them: each begins in turn.
+        let everyone = callers.len() + 1;
+        for turn in (0..everyone).cycle().skip(run % everyone).take(everyone) {
+            match callers.get_mut(turn) {
+                Some(caller) => {
+                    let body = caller.call(run > 0).await?;
+                    anyhow::ensure!(turn >= 2 || close(&body, wanted), "the answers differ");
+                }
+                None => {
+                    let started = Instant::now();
+                    bare.run(tvec!(tensor.clone().into()))?;
+                    direct.push(micros(started.elapsed()));
+                }
+            }
         }
     }
+    let [by_fresh, by_reuse, by_hello, by_axum] = callers.map(|caller| caller.latencies);
     let mut row = |what: String, twin: &str, weir: f64, twins: f64, target| {
         let twin = twin.to_owned();
         table.push(Row {
@@ -105,9 +113,33 @@ async fn measure(table: &mut Table, weir: &mut Weir, rounds: usize, case: &Case)
     row(format!("{name}, whole call, p50"), "bare tract, same process", fresh, bare, None);
     let (fresh_slow, bare_slow) = (quantile(&by_fresh, 0.99), quantile(&direct, 0.99));
     row(format!("{name}, whole call, p99"), "bare tract, same process", fresh_slow, bare_slow, None);
-    row(format!("{name}, added, p50"), "a call of hello", fresh - bare, median(&by_hello), case.target);
-    row(format!("{name}, added, reuse = 128, p50"), "a call of hello", reuse - bare, median(&by_hello), None);
+    let (hello, http) = (median(&by_hello), median(&by_axum));
+    row(format!("{name}, added, p50"), "a call of hello", fresh - bare, hello, case.target);
+    row(format!("{name}, added, p50"), "a request to bare axum", fresh - bare, http, None);
+    row(format!("{name}, added, reuse = 128, p50"), "a request to bare axum", reuse - bare, http, None);
     Ok(())
+}
+
+/// One who sends the same request again and again.
+struct Caller {
+    connection: Connection,
+    request: Vec<u8>,
+    /// µs
+    latencies: Vec<f64>,
+}
+
+impl Caller {
+    async fn new(url: &str, request: Vec<u8>) -> anyhow::Result<Self> {
+        Ok(Self { connection: Connection::open(url).await?, request, latencies: vec![] })
+    }
+
+    async fn call(&mut self, counts: bool) -> anyhow::Result<Vec<u8>> {
+        let reply = self.connection.expect(&self.request).await?;
+        if counts {
+            self.latencies.push(micros(reply.whole));
+        }
+        Ok(reply.body)
+    }
 }
 
 /// The model, prepared for exactly this input.

@@ -143,6 +143,7 @@ impl fmt::Debug for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Readiness;
     use crate::tensor::Tensor;
 
     struct Empty(Signature);
@@ -152,8 +153,8 @@ mod tests {
             &self.0
         }
 
-        fn is_ready(&self, _: &[Tensor]) -> bool {
-            true
+        fn readiness(&self, _: &[Tensor]) -> Readiness {
+            Readiness::Ready
         }
 
         fn prepare(&self, _: &[Tensor]) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,12 +14,15 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use crate::Error;
-use crate::backend::{Backend, Graph, Tract};
+use crate::backend::{Backend, Graph, Readiness, Tract};
 use crate::device::{self, Device, DeviceKind, DeviceStats};
 use crate::model::{Format, ModelBytes, ModelSource, Signature};
 use crate::residency::{Key, Lease, Residency, ResidentGraph};
 use crate::sched::lane::Class;
 use crate::tensor::Tensor;
+
+/// A graph whose runs are surely shorter runs on its caller's thread: waking another one would take longer than that.
+const SHORT: Duration = Duration::from_millis(1);
 
 /// What the operator may set about the devices.
 #[derive(Debug, Clone)]
@@ -153,10 +157,15 @@ impl Service {
 
     async fn run(&self, lease: &Lease, inputs: Vec<(String, Tensor)>, job: Job) -> Result<Inference, Error> {
         let mut inputs = lease.signature().order_inputs(inputs)?;
-        if !lease.graph().is_ready(&inputs) {
-            let preparing = self.prepare(lease.graph(), inputs);
-            inputs = within(job.deadline, "preparing the graph for these shapes", preparing).await?;
-        }
+        let short = match lease.graph().readiness(&inputs) {
+            Readiness::Unprepared => {
+                let preparing = self.prepare(lease.graph(), inputs);
+                inputs = within(job.deadline, "preparing the graph for these shapes", preparing).await?;
+                false
+            }
+            Readiness::Ready => false,
+            Readiness::Steady(took) => took < SHORT,
+        };
         let asked = Instant::now();
         let lane = within(job.deadline, "waiting for a lane", self.0.cpu.lanes.acquire(job.class)).await?;
         let started = Instant::now();
@@ -180,8 +189,11 @@ impl Service {
             drop(lane);
             outputs.map(|outputs| (outputs, operators))
         };
-        let (outputs, operators) =
-            tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(from_join(error)))?;
+        let (outputs, operators) = if short {
+            catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(from_panic(&*panic)))?
+        } else {
+            tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(from_join(error)))?
+        };
         let cost = Cost { queued: started - asked, device: started.elapsed(), operators };
         let names = lease.signature().outputs.iter().map(|spec| spec.name.clone());
         Ok(Inference { outputs: names.zip(outputs).collect(), cost })
@@ -269,10 +281,16 @@ impl Drop for Gone {
     }
 }
 
-/// What a panic inside the engine becomes: an error of that job, with the panic's own words.
 fn from_join(error: JoinError) -> Error {
-    let Ok(panic) = error.try_into_panic() else { return Error::Cancelled };
-    let text = panic_text(&*panic).unwrap_or("no message");
+    match error.try_into_panic() {
+        Ok(panic) => from_panic(&*panic),
+        Err(_) => Error::Cancelled,
+    }
+}
+
+/// What a panic inside the engine becomes: an error of that job, with the panic's own words.
+fn from_panic(panic: &(dyn Any + Send)) -> Error {
+    let text = panic_text(panic).unwrap_or("no message");
     tracing::warn!(text, "the engine panicked");
     Error::EnginePanic(text.chars().take(200).collect())
 }

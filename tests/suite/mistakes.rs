@@ -363,7 +363,10 @@ async fn bytes_that_are_not_http_are_survived() {
     assert!(answer.contains(r#""path":"/old""#), "{answer}");
     // A host that is not text is the client's fault.
     let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();
-    client.write_all(b"GET /fn/default/echo/ HTTP/1.1\r\nhost: \xff\r\nconnection: close\r\n\r\n").await.unwrap();
+    client
+        .write_all(b"GET /fn/default/echo/ HTTP/1.1\r\nhost: \xff\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = vec![];
     client.read_to_end(&mut answer).await.unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&answer));

@@ -3,6 +3,7 @@
 mod tract;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::Error;
 use crate::model::{Format, Signature};
@@ -16,12 +17,20 @@ pub(crate) trait Backend: Send + Sync {
     fn load(&self, format: Format, bytes: &[u8]) -> Result<Arc<dyn Graph>, Error>;
 }
 
+/// Whether a graph can run on inputs of some shapes.
+pub(crate) enum Readiness {
+    /// It has to be prepared for them first.
+    Unprepared,
+    Ready,
+    /// All runs on them do the same work, whatever the data, and the last one took so long.
+    Steady(Duration),
+}
+
 /// A model prepared to run. One graph serves any number of runs at once.
 pub(crate) trait Graph: Send + Sync {
     fn signature(&self) -> &Signature;
 
-    /// Whether it can run on inputs of these shapes at once, or has to be prepared for them.
-    fn is_ready(&self, inputs: &[Tensor]) -> bool;
+    fn readiness(&self, inputs: &[Tensor]) -> Readiness;
 
     /// Makes it ready for inputs of these shapes. May take as long as a load, and needs no lane.
     fn prepare(&self, inputs: &[Tensor]) -> Result<(), Error>;

@@ -6,7 +6,9 @@
 
 use std::collections::HashSet;
 use std::io::Cursor;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tract_onnx::pb::tensor_proto::DataType;
@@ -15,13 +17,15 @@ use tract_onnx::pb::type_proto::Value;
 use tract_onnx::pb::{ModelProto, ValueInfoProto};
 use tract_onnx::prelude::{
     Framework, InferenceModel, InferenceModelExt, IntoArcTensor, IntoRunnable, SymbolScope, TDim, TValue,
-    TVec, TypedRunnableModel,
+    TVec, TypedModel, TypedRunnableModel,
 };
 use tract_onnx::tract_core;
+use tract_onnx::tract_core::ops::logic::IfThenElse;
+use tract_onnx::tract_core::ops::scan::{OptScan, Scan};
 use tract_onnx::tract_hir::infer::{Factoid, InferenceFact, ShapeFactoid};
 use tract_onnx::tract_hir::ops::unimpl::UnimplementedOp;
 
-use super::{Backend, Graph};
+use super::{Backend, Graph, Readiness};
 use crate::Error;
 use crate::model::{Dim, Format, Signature, TensorSpec};
 use crate::tensor::{Dtype, Tensor};
@@ -40,13 +44,22 @@ struct TractGraph {
     signature: Signature,
 }
 
-type Plan = Arc<TypedRunnableModel>;
+/// A model prepared for certain shapes, or for all.
+struct Plan {
+    runnable: Arc<TypedRunnableModel>,
+    /// Whether all runs do the same work, whatever the data: there is no shape in it that is not known, and no loop or
+    /// branch.
+    steady: bool,
+    /// Nanoseconds that the last run took.
+    last_run: AtomicU64,
+}
+
 type Shapes = Vec<Vec<usize>>;
 
 /// How a model is prepared.
 enum Form {
     /// Once, for all shapes.
-    Symbolic(Plan),
+    Symbolic(Arc<Plan>),
     /// For each shape of the inputs.
     PerShape(PerShape),
 }
@@ -55,7 +68,7 @@ enum Form {
 struct PerShape {
     model: InferenceModel,
     /// The newest last.
-    plans: Mutex<Vec<(Shapes, Plan)>>,
+    plans: Mutex<Vec<(Shapes, Arc<Plan>)>>,
     preparing: Mutex<()>,
 }
 
@@ -89,7 +102,7 @@ fn load_onnx(bytes: &[u8]) -> Result<Arc<dyn Graph>, Error> {
                 prepared.outputs.iter().map(|outlet| prepared.outlet_fact(*outlet).map(InferenceFact::from));
             let facts = facts.collect::<Result<_, _>>().map_err(invalid)?;
             let names = declared.into_iter().map(|output| output.name).collect();
-            (Form::Symbolic(prepared.into_runnable().map_err(invalid)?), specs("output", names, facts)?)
+            (Form::Symbolic(Plan::new(prepared).map_err(invalid)?), specs("output", names, facts)?)
         }
         Err(error) => {
             let varies = |axes: &[Dim]| axes.iter().any(|dim| !matches!(dim, Dim::Fixed(_)));
@@ -109,9 +122,19 @@ fn load_onnx(bytes: &[u8]) -> Result<Arc<dyn Graph>, Error> {
     Ok(Arc::new(TractGraph { form, signature: Signature { inputs, outputs } }))
 }
 
+impl Plan {
+    fn new(model: TypedModel) -> Result<Arc<Self>, EngineError> {
+        let steady = model.nodes().iter().all(|node| {
+            let known = node.outputs.iter().all(|output| output.fact.shape.as_concrete().is_some());
+            known && !node.op_is::<Scan>() && !node.op_is::<OptScan>() && !node.op_is::<IfThenElse>()
+        });
+        Ok(Arc::new(Self { runnable: model.into_runnable()?, steady, last_run: AtomicU64::new(u64::MAX) }))
+    }
+}
+
 impl PerShape {
     /// The plan for inputs of these shapes: one that is kept, or a new one.
-    fn plan(&self, shapes: Shapes) -> Result<Plan, EngineError> {
+    fn plan(&self, shapes: Shapes) -> Result<Arc<Plan>, EngineError> {
         if let Some(plan) = self.kept(&shapes) {
             return Ok(plan);
         }
@@ -126,7 +149,7 @@ impl PerShape {
             let fact = model.input_fact(index)?.clone().with_shape(ShapeFactoid::from(dims));
             model.set_input_fact(index, fact)?;
         }
-        let plan = model.into_optimized()?.into_runnable()?;
+        let plan = Plan::new(model.into_optimized()?)?;
         let mut plans = lock(&self.plans);
         if plans.len() >= MAX_PLANS {
             plans.remove(0);
@@ -135,7 +158,7 @@ impl PerShape {
         Ok(plan)
     }
 
-    fn kept(&self, shapes: &Shapes) -> Option<Plan> {
+    fn kept(&self, shapes: &Shapes) -> Option<Arc<Plan>> {
         let mut plans = lock(&self.plans);
         let position = plans.iter().position(|(kept, _)| kept == shapes)?;
         let found = plans.remove(position);
@@ -307,7 +330,7 @@ fn shapes(inputs: &[Tensor]) -> Shapes {
 
 impl TractGraph {
     /// The plan for inputs of these shapes: one that is there, or a new one.
-    fn plan(&self, inputs: &[Tensor]) -> Result<Plan, Error> {
+    fn plan(&self, inputs: &[Tensor]) -> Result<Arc<Plan>, Error> {
         match &self.form {
             Form::Symbolic(plan) => Ok(Arc::clone(plan)),
             Form::PerShape(plans) => {
@@ -326,10 +349,17 @@ impl Graph for TractGraph {
         &self.signature
     }
 
-    fn is_ready(&self, inputs: &[Tensor]) -> bool {
-        match &self.form {
-            Form::Symbolic(_) => true,
-            Form::PerShape(plans) => plans.kept(&shapes(inputs)).is_some(),
+    fn readiness(&self, inputs: &[Tensor]) -> Readiness {
+        let plan = match &self.form {
+            Form::Symbolic(plan) => Some(Arc::clone(plan)),
+            Form::PerShape(plans) => plans.kept(&shapes(inputs)),
+        };
+        match plan {
+            None => Readiness::Unprepared,
+            Some(plan) if plan.steady => {
+                Readiness::Steady(Duration::from_nanos(plan.last_run.load(Ordering::Relaxed)))
+            }
+            Some(_) => Readiness::Ready,
         }
     }
 
@@ -344,13 +374,16 @@ impl Graph for TractGraph {
     ) -> Result<Vec<Tensor>, Error> {
         let plan = self.plan(&inputs)?;
         let inputs = inputs.iter().map(to_engine).collect::<Result<TVec<TValue>, Error>>()?;
-        let mut state = plan.spawn().map_err(failed)?;
+        let started = Instant::now();
+        let mut state = plan.runnable.spawn().map_err(failed)?;
         let outputs = state
             .run_plan_with_eval(inputs, |context, state, node, inputs| -> Result<_, EngineError> {
                 checkpoint()?;
                 tract_core::plan::eval(context, state, node, inputs)
             })
             .map_err(failed)?;
+        let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        plan.last_run.store(took, Ordering::Relaxed);
         outputs
             .into_iter()
             .zip(&self.signature.outputs)

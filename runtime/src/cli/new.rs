@@ -20,7 +20,8 @@ macro_rules! files {
     ($($project:literal = $source:literal),* $(,)?) => { [$(($project, include_str!($source))),*] };
 }
 
-const TEMPLATES: [(&str, &str); 4] = files![
+const TEMPLATES: [(&str, &str); 5] = files![
+    ".cargo/config.toml" = "../../../.cargo/config.toml",
     "Cargo.toml" = "../../templates/Cargo.toml.tmpl",
     "src/lib.rs" = "../../templates/src/lib.rs.tmpl",
     ".gitignore" = "../../templates/gitignore.tmpl",

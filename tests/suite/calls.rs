@@ -81,7 +81,8 @@ async fn a_function_sees_the_request_and_its_own_environment_and_nothing_else() 
 async fn every_call_has_a_fresh_sandbox_unless_reuse_is_asked_for() {
     let server = Server::start().await;
     server.deploy("fresh", guests::ECHO, json!({})).await;
-    server.deploy("reused", guests::ECHO, json!({ "reuse": 3 })).await;
+    // One call at a time: the next one waits until the sandbox is free.
+    server.deploy("reused", guests::ECHO, json!({ "reuse": 3, "max_concurrency": 1 })).await;
     let before =
         async |function: &str| server.call(function, "/", "").await.json["calls_before"].as_u64().unwrap();
     for _ in 0..4 {
@@ -97,7 +98,7 @@ async fn every_call_has_a_fresh_sandbox_unless_reuse_is_asked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_failed_is_not_used_again() {
     let server = Server::start().await;
-    server.deploy("trouble", guests::TROUBLE, json!({ "reuse": 100 })).await;
+    server.deploy("trouble", guests::TROUBLE, json!({ "reuse": 100, "max_concurrency": 1 })).await;
     for path in ["/trap", "/exit", "/silent", "/half"] {
         assert_eq!(server.call("trouble", "/fine", "").await.text(), "fine");
         let failed = server.request(Method::POST, &format!("/fn/default/trouble{path}")).send().await;

@@ -152,7 +152,7 @@ async fn every_mistake_gets_its_problem_and_the_server_stays_up() {
             with_config(&format!("{{\"env\": {{\"A\": \"{}\"}}}}", "x".repeat(1 << 20))),
             413,
             "too_large",
-            "config is larger than 1 MiB",
+            "config is larger than 1.0 MiB",
         ),
         ("no concurrency", with_config(r#"{"max_concurrency": 0}"#), 422, "invalid_config", "nonzero"),
         (
@@ -199,8 +199,8 @@ async fn every_mistake_gets_its_problem_and_the_server_stays_up() {
             "Invalid UTF-8",
         ),
         (
-            "a traffic split of a megabyte",
-            server.request(Method::PUT, "/v1/functions/hello/traffic").json(&vec!["x"; 300_000]),
+            "a traffic split of more than 64 KiB",
+            server.request(Method::PUT, "/v1/functions/hello/traffic").json(&vec!["x"; 17_000]),
             413,
             "too_large",
             "length limit exceeded",

@@ -65,7 +65,9 @@ async fn a_hundred_callers_of_a_cold_function_get_answers_from_one_load() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reused_sandboxes_leave_with_their_function() {
     let server = Server::start().await;
-    server.deploy("echo", guests::ECHO, json!({ "reuse": 1000, "idle_timeout": "200ms" })).await;
+    server
+        .deploy("echo", guests::ECHO, json!({ "reuse": 1000, "max_concurrency": 1, "idle_timeout": "200ms" }))
+        .await;
     for _ in 0..3 {
         assert_eq!(server.call("echo", "/", "").await.status, 200);
     }
@@ -96,7 +98,7 @@ async fn an_idle_sandbox_makes_room_for_another_function() {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_without_a_body_do_not_end_a_reused_sandbox() {
     let server = Server::start().await;
-    server.deploy("hello", guests::HELLO, json!({ "reuse": 1000 })).await;
+    server.deploy("hello", guests::HELLO, json!({ "reuse": 1000, "max_concurrency": 1 })).await;
     for _ in 0..5 {
         let head = server.send(server.request(reqwest::Method::HEAD, "/fn/default/hello/")).await;
         assert_eq!((head.status, head.body.len()), (200, 0));

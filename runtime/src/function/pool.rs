@@ -121,6 +121,8 @@ impl HandlerState for Pool {
 #[derive(Default)]
 struct Current {
     running: Mutex<Option<Running>>,
+    /// Whether the sandbox has been offered for another call since its last one answered.
+    offered: AtomicBool,
     /// Whether the sandbox was ended from outside.
     expired: AtomicBool,
 }
@@ -171,6 +173,7 @@ impl WorkerState for Sandbox {
         } else if running > 0 || !answered {
             ShouldAccept::No
         } else {
+            self.current.offered.store(true, Ordering::Relaxed);
             ShouldAccept::Yes
         }
     }
@@ -179,6 +182,7 @@ impl WorkerState for Sandbox {
         let deadline = Instant::now() + ticket.patience;
         store.data_mut().begin(ticket.number, deadline);
         *self.current.lock() = Some(Running { ticket, deadline });
+        self.current.offered.store(false, Ordering::Relaxed);
         // The call's end is seen from outside the guest, by `Expiry`.
         Box::pin(std::future::pending())
     }
@@ -245,12 +249,17 @@ impl WorkerExpiration for Expiry {
                         drop(current);
                         return me.poll_end(cx);
                     }
+                    if !me.current.offered.load(Ordering::Relaxed) {
+                        // The answer arrived after the handler asked whether there may be another call: it must ask
+                        // again, and only then the call's permit goes back, so that the next call finds this sandbox.
+                        cx.waker().wake_by_ref();
+                        drop(current);
+                        return me.poll_end(cx);
+                    }
                     // What the call held goes back while the sandbox waits for the next one.
                     current.take();
                     me.answered = None;
                     me.wait = None;
-                    // The handler asked before this whether there may be another call, and must ask again.
-                    cx.waker().wake_by_ref();
                 }
                 drop(current);
                 let end = Instant::from_std(start) + me.idle_timeout;

@@ -23,14 +23,14 @@ pub async fn run(table: &mut Table, rounds: usize) -> anyhow::Result<()> {
     for _ in 0..starts {
         let status = loop {
             let status = weir.status("hello").await?;
-            if status["state"] == "zero" {
+            if status.pointer("/state").is_some_and(|state| state == "zero") {
                 break status;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
-        let phases = &status["revisions"][0]["last_cold_start"];
-        code.extend(phases["code_ms"].as_f64());
-        sandbox.extend(phases["sandbox_ms"].as_f64());
+        let phase = |name: &str| status.pointer(&format!("/revisions/0/last_cold_start/{name}"))?.as_f64();
+        code.extend(phase("code_ms"));
+        sandbox.extend(phase("sandbox_ms"));
         cold.push(millis(caller.expect(&hello).await?.first_byte));
         warm.push(millis(caller.expect(&hello).await?.first_byte));
     }

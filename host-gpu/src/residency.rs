@@ -214,7 +214,7 @@ mod tests {
         let told = failure.clone();
         let mut first = Box::pin(residency.lease(key(), || gate.map(|_| Err(told)).boxed()));
         assert!(first.as_mut().now_or_never().is_none());
-        let mut second = Box::pin(residency.lease(key(), || unreachable!()));
+        let mut second = Box::pin(residency.lease(key(), || panic!("it waits for the first one's load")));
         assert!(second.as_mut().now_or_never().is_none());
         open.send(()).unwrap();
         let (first, second) = futures::join!(first, second);

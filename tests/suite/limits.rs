@@ -103,7 +103,7 @@ async fn calls_beyond_the_concurrency_wait_and_beyond_the_queue_are_refused() {
     until("the first runs", async || server.metric("weir_sandboxes").await == 1.0).await;
     // Of these two one waits and one is refused, whichever comes first.
     let (second, third) = (spawn(&server, "/fine"), spawn(&server, "/fine"));
-    let mut answers = vec![second.await.unwrap(), third.await.unwrap()];
+    let mut answers = [second.await.unwrap(), third.await.unwrap()];
     answers.sort_by_key(|answer| answer.status);
     let refused = &answers[1];
     assert_eq!((refused.status, refused.code()), (429, "function_overloaded"), "{}", refused.text());

@@ -61,7 +61,7 @@ enum Form {
     /// Once, for all shapes.
     Symbolic(Arc<Plan>),
     /// For each shape of the inputs.
-    PerShape(PerShape),
+    PerShape(Box<PerShape>),
 }
 
 /// A model that is prepared again for each shape of its inputs.
@@ -116,7 +116,10 @@ fn load_onnx(bytes: &[u8]) -> Result<Arc<dyn Graph>, Error> {
                 let shapes = inputs.iter().map(|input| input.shape.iter().map(single).collect()).collect();
                 per_shape.plan(shapes).map_err(invalid)?;
             }
-            (Form::PerShape(per_shape), declared.iter().map(declared_spec).collect::<Result<_, _>>()?)
+            (
+                Form::PerShape(Box::new(per_shape)),
+                declared.iter().map(declared_spec).collect::<Result<_, _>>()?,
+            )
         }
     };
     Ok(Arc::new(TractGraph { form, signature: Signature { inputs, outputs } }))

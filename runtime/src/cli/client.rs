@@ -11,6 +11,8 @@ use serde_json::Value;
 use tokio::fs::File;
 use tokio_util::io::ReaderStream;
 
+use super::output::Fields;
+
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub enum Failure {
@@ -101,7 +103,7 @@ pub async fn refusal(response: Response) -> Failure {
     let status = response.status();
     let body = response.bytes().await.unwrap_or_default();
     let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
-    match (problem["detail"].as_str(), problem["code"].as_str()) {
+    match (problem.at("detail").as_str(), problem.at("code").as_str()) {
         (Some(detail), Some(code)) => Failure::Local(format!("{detail} ({code})")),
         _ => Failure::Local(format!("the server answered {status}: {}", String::from_utf8_lossy(&body))),
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::Context;
 use super::client::{Failure, Upload};
-use super::output;
+use super::output::{self, Fields};
 
 #[derive(Args)]
 pub struct Deploy {
@@ -50,10 +50,10 @@ impl Deploy {
         }
         output::line(format!(
             "{} revision {} ({}, {})",
-            output::text(&deployed["function"]),
-            deployed["revision"],
-            output::digest(&deployed["digest"]),
-            output::size(&deployed["bytes"]),
+            output::text(deployed.at("function")),
+            deployed.at("revision"),
+            output::digest(deployed.at("digest")),
+            output::size(deployed.at("bytes")),
         ));
         output::line(format!("call it: weir call {}", self.name));
         Ok(())

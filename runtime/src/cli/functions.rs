@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::client::{Failure, broken};
-use super::output::{self, digest, list, size, text};
+use super::output::{self, Fields, digest, list, size, text};
 
 #[derive(Args)]
 pub struct List {}
@@ -22,7 +22,7 @@ impl List {
             output::json(&listed);
             return Ok(());
         }
-        let functions = list(&listed["functions"]);
+        let functions = list(listed.at("functions"));
         if functions.is_empty() {
             output::line("no functions yet: deploy one with `weir deploy NAME COMPONENT`");
             return Ok(());
@@ -31,7 +31,7 @@ impl List {
             ["FUNCTION", "STATE", "CALLS", "FAILURES", "COLD STARTS", "PATH"],
             functions.iter().map(|function| {
                 ["function", "state", "calls", "failures", "cold_starts", "url"]
-                    .map(|field| text(&function[field]))
+                    .map(|field| text(function.at(field)))
             }),
         );
         Ok(())
@@ -51,22 +51,25 @@ impl Status {
             output::json(&status);
             return Ok(());
         }
-        output::line(format!("function     {}", text(&status["function"])));
-        output::line(format!("path         {}", text(&status["url"])));
-        output::line(format!("state        {}", text(&status["state"])));
-        if let Some(reason) = status["reason"].as_str() {
+        output::line(format!("function     {}", text(status.at("function"))));
+        output::line(format!("path         {}", text(status.at("url"))));
+        output::line(format!("state        {}", text(status.at("state"))));
+        if let Some(reason) = status.at("reason").as_str() {
             output::line(format!("reason       {reason}"));
         }
-        output::line(format!("calls        {} ({} failed)", status["calls"], status["failures"]));
-        output::line(format!("cold starts  {}", status["cold_starts"]));
+        output::line(format!("calls        {} ({} failed)", status.at("calls"), status.at("failures")));
+        output::line(format!("cold starts  {}", status.at("cold_starts")));
         output::line("");
         let weight = |revision: &Value| {
-            let traffic =
-                list(&status["traffic"]).iter().find(|share| share["revision"] == revision["revision"]);
-            traffic.map_or("0".to_owned(), |share| text(&share["weight"]))
+            let traffic = list(status.at("traffic"))
+                .iter()
+                .find(|share| share.at("revision") == revision.at("revision"));
+            traffic.map_or("0".to_owned(), |share| text(share.at("weight")))
         };
         let phase = |revision: &Value, phase: &str| {
-            revision["last_cold_start"][phase]
+            revision
+                .at("last_cold_start")
+                .at(phase)
                 .as_f64()
                 .map_or("-".to_owned(), |millis| format!("{millis:.1} ms"))
         };
@@ -83,18 +86,18 @@ impl Status {
                 "SANDBOX",
                 "CREATED",
             ],
-            list(&status["revisions"]).iter().map(|revision| {
+            list(status.at("revisions")).iter().map(|revision| {
                 [
-                    text(&revision["revision"]),
-                    text(&revision["state"]),
+                    text(revision.at("revision")),
+                    text(revision.at("state")),
                     weight(revision),
-                    digest(&revision["digest"]),
-                    size(&revision["bytes"]),
-                    text(&revision["cold_starts"]),
+                    digest(revision.at("digest")),
+                    size(revision.at("bytes")),
+                    text(revision.at("cold_starts")),
                     phase(revision, "code_ms"),
                     phase(revision, "graph_ms"),
                     phase(revision, "sandbox_ms"),
-                    text(&revision["created"]),
+                    text(revision.at("created")),
                 ]
             }),
         );

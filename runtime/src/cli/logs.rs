@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::client::{Failure, broken, refusal};
-use super::output::{self, list, text};
+use super::output::{self, Fields, list, text};
 
 #[derive(Args)]
 pub struct Logs {
@@ -27,7 +27,7 @@ impl Logs {
         let request = context.client.request(Method::GET, &path);
         if !self.follow {
             let logs = context.client.json(request).await?;
-            for line in list(&logs["lines"]) {
+            for line in list(logs.at("lines")) {
                 print(context, line);
             }
             return Ok(());
@@ -56,16 +56,16 @@ impl Logs {
 fn print(context: &Context, line: &Value) {
     if context.json {
         output::line(line.to_string());
-    } else if let Some(missed) = line["lines"].as_u64() {
+    } else if let Some(missed) = line.at("lines").as_u64() {
         output::line(format!("({missed} lines missed)"));
     } else {
         output::line(format!(
             "{} r{} #{} {:6} {}",
-            text(&line["time"]),
-            line["revision"],
-            line["call"],
-            text(&line["source"]),
-            text(&line["text"])
+            text(line.at("time")),
+            line.at("revision"),
+            line.at("call"),
+            text(line.at("source")),
+            text(line.at("text"))
         ));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::client::{Failure, Upload};
-use super::output::{self, digest, list, size, text};
+use super::output::{self, Fields, digest, list, size, text};
 
 #[derive(Args)]
 pub struct Models {
@@ -51,7 +51,7 @@ impl Models {
                 if context.json {
                     output::json(&listed);
                 } else {
-                    table(list(&listed["models"]));
+                    table(list(listed.at("models")));
                 }
             }
             Action::Put { name, file, format } => {
@@ -85,13 +85,14 @@ fn table(models: &[Value]) {
     output::table(
         ["MODEL", "FORMAT", "SIZE", "DIGEST", "IN MEMORY"],
         models.iter().map(|model| {
-            let held = list(&model["resident"]).iter().map(|held| text(&held["device"])).collect::<Vec<_>>();
+            let held =
+                list(model.at("resident")).iter().map(|held| text(held.at("device"))).collect::<Vec<_>>();
             let held = if held.is_empty() { "-".to_owned() } else { held.join(", ") };
             [
-                text(&model["model"]),
-                text(&model["format"]),
-                size(&model["bytes"]),
-                digest(&model["digest"]),
+                text(model.at("model")),
+                text(model.at("format")),
+                size(model.at("bytes")),
+                digest(model.at("digest")),
                 held,
             ]
         }),
@@ -105,18 +106,18 @@ fn show(context: &Context, model: &Value) {
     }
     output::line(format!(
         "{} ({}, {}, {})",
-        text(&model["model"]),
-        text(&model["format"]),
-        size(&model["bytes"]),
-        digest(&model["digest"])
+        text(model.at("model")),
+        text(model.at("format")),
+        size(model.at("bytes")),
+        digest(model.at("digest"))
     ));
     for (side, field) in [("input", "inputs"), ("output", "outputs")] {
-        for spec in list(&model[field]) {
-            let shape: Vec<String> = list(&spec["shape"]).iter().map(text).collect();
+        for spec in list(model.at(field)) {
+            let shape: Vec<String> = list(spec.at("shape")).iter().map(text).collect();
             output::line(format!(
                 "  {side} {}: {} [{}]",
-                text(&spec["name"]),
-                text(&spec["dtype"]),
+                text(spec.at("name")),
+                text(spec.at("dtype")),
                 shape.join(", ")
             ));
         }

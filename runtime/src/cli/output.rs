@@ -29,6 +29,18 @@ pub fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [
     }
 }
 
+/// The fields of an answer.
+pub trait Fields {
+    /// The field of this name; null if it is not there.
+    fn at(&self, name: &str) -> &Value;
+}
+
+impl Fields for Value {
+    fn at(&self, name: &str) -> &Value {
+        self.get(name).unwrap_or(&Value::Null)
+    }
+}
+
 /// A JSON value as people read it: strings without quotes.
 pub fn text(value: &Value) -> String {
     match value {
@@ -39,11 +51,7 @@ pub fn text(value: &Value) -> String {
 }
 
 pub fn size(value: &Value) -> String {
-    value.as_u64().map_or("-".to_owned(), |bytes| crate_size(bytes))
-}
-
-fn crate_size(bytes: u64) -> String {
-    weir::units::Size::bytes(bytes).to_string()
+    value.as_u64().map_or("-".to_owned(), |bytes| weir::units::Size::bytes(bytes).to_string())
 }
 
 /// The first twelve digits of a digest, which is enough for people.

@@ -144,7 +144,7 @@ impl Function {
         let total: u64 = state.traffic.iter().map(|(_, weight)| u64::from(*weight)).sum();
         // Multiples of the golden ratio fall evenly into any interval (Weyl, 1916).
         let point = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut left = u64::try_from(u128::from(point) * u128::from(total) >> 64).unwrap_or(0);
+        let mut left = u64::try_from((u128::from(point) * u128::from(total)) >> 64).unwrap_or(0);
         for (revision, weight) in &state.traffic {
             match left.checked_sub(u64::from(*weight)) {
                 Some(rest) => left = rest,

@@ -3,7 +3,8 @@
 //! `wasmtime_wasi_http`'s handler drives guests of both `wasi:http` versions; this is what it asks of its host: how a
 //! sandbox is made, how many calls it serves, and when it ends. A sandbox serves one call at a time. It ends with its
 //! last call, when a call's deadline passes or its client goes away, when the guest traps, when its function goes to
-//! zero, or, idle, when another function wants a sandbox and the machine has no more; after anything but an ordinary answer it is never used again.
+//! zero, or, idle, when another function wants a sandbox and the machine has no more. After anything but an ordinary
+//! answer it is never used again.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -26,8 +26,8 @@ pub async fn run(table: &mut Table, functions: usize) -> anyhow::Result<()> {
         Ok(())
     };
     fill(&mut weir, FEW).await?;
-    let few = sample(&mut weir, "few").await?;
     let before = weir.process.memory();
+    let few = sample(&mut weir, "few").await?;
     fill(&mut weir, functions).await?;
     let after = weir.process.memory();
     let many = sample(&mut weir, "many").await?;
@@ -40,7 +40,8 @@ pub async fn run(table: &mut Table, functions: usize) -> anyhow::Result<()> {
     row(format!("call with {functions} functions, p50"), "µs", twin.clone(), many.call, few.call);
     row(format!("first call from zero with {functions} functions, p50"), "ms", twin, many.cold, few.cold);
     let grown = after.saturating_sub(before) as f64 / 1024.0;
-    let each = grown / functions.saturating_sub(FEW).max(1) as f64;
+    // Those of the first sample are there too, and may still be awake.
+    let each = grown / (functions.saturating_sub(FEW) + SAMPLES) as f64;
     if let Some(wasmtime) = Wasmtime::find().await {
         let server = wasmtime.serve(&[], Path::new(guests::HELLO)).await;
         Connection::open(&server.url).await.context("the twin")?.expect(&crate::load::get("/")).await?;

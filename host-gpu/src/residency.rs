@@ -143,7 +143,7 @@ impl fmt::Debug for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Readiness;
+    use crate::backend::Plan;
     use crate::tensor::Tensor;
 
     struct Empty(Signature);
@@ -153,20 +153,12 @@ mod tests {
             &self.0
         }
 
-        fn readiness(&self, _: &[Tensor]) -> Readiness {
-            Readiness::Ready
+        fn ready(&self, _: &[Tensor]) -> Option<Arc<dyn Plan>> {
+            None
         }
 
-        fn prepare(&self, _: &[Tensor]) -> Result<(), Error> {
-            Ok(())
-        }
-
-        fn run(
-            &self,
-            _inputs: Vec<Tensor>,
-            _checkpoint: &mut dyn FnMut() -> Result<(), Error>,
-        ) -> Result<Vec<Tensor>, Error> {
-            Ok(vec![])
+        fn prepare(&self, _: &[Tensor]) -> Result<Arc<dyn Plan>, Error> {
+            Err(Error::Cancelled)
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use crate::Error;
-use crate::backend::{Backend, Graph, Readiness, Tract};
+use crate::backend::{Backend, Graph, Plan, Tract};
 use crate::device::{self, Device, DeviceKind, DeviceStats};
 use crate::model::{Format, ModelBytes, ModelSource, Signature};
 use crate::residency::{Key, Lease, Residency, ResidentGraph};
@@ -156,22 +156,21 @@ impl Service {
     }
 
     async fn run(&self, lease: &Lease, inputs: Vec<(String, Tensor)>, job: Job) -> Result<Inference, Error> {
-        let mut inputs = lease.signature().order_inputs(inputs)?;
-        let short = match lease.graph().readiness(&inputs) {
-            Readiness::Unprepared => {
-                let preparing = self.prepare(lease.graph(), inputs);
-                inputs = within(job.deadline, "preparing the graph for these shapes", preparing).await?;
-                false
+        let inputs = lease.signature().order_inputs(inputs)?;
+        let plan = match lease.graph().ready(&inputs) {
+            Some(plan) => plan,
+            None => {
+                let preparing = self.prepare(lease.graph(), inputs.clone());
+                within(job.deadline, "preparing the graph for these shapes", preparing).await?
             }
-            Readiness::Ready => false,
-            Readiness::Steady(took) => took < SHORT,
         };
+        let short = plan.steady().is_some_and(|took| took < SHORT);
         let asked = Instant::now();
         let lane = within(job.deadline, "waiting for a lane", self.0.cpu.lanes.acquire(job.class)).await?;
         let started = Instant::now();
 
         let gone = Gone::default();
-        let (inner, graph, flag) = (Arc::clone(&self.0), lease.graph(), Arc::clone(&gone.0));
+        let (inner, flag) = (Arc::clone(&self.0), Arc::clone(&gone.0));
         let run = move || {
             let mut operators = 0;
             let mut checkpoint = || {
@@ -185,7 +184,7 @@ impl Service {
                 inner.operators.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             };
-            let outputs = graph.run(inputs, &mut checkpoint);
+            let outputs = plan.run(inputs, &mut checkpoint);
             drop(lane);
             outputs.map(|outputs| (outputs, operators))
         };
@@ -201,12 +200,12 @@ impl Service {
 
     /// Makes a graph ready for shapes that it has not seen, before it asks for a lane. Once begun it goes on, even if
     /// the caller leaves; as many are made at one time as there are lanes.
-    async fn prepare(&self, graph: Arc<dyn Graph>, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
+    async fn prepare(&self, graph: Arc<dyn Graph>, inputs: Vec<Tensor>) -> Result<Arc<dyn Plan>, Error> {
         let turn = Arc::clone(&self.0.preparations).acquire_owned().await.map_err(|_| Error::Cancelled)?;
         let prepare = move || {
-            let prepared = graph.prepare(&inputs).map(|()| inputs);
+            let plan = graph.prepare(&inputs);
             drop(turn);
-            prepared
+            plan
         };
         tokio::task::spawn_blocking(prepare).await.unwrap_or_else(|error| Err(from_join(error)))
     }

@@ -2,6 +2,7 @@
 //!
 //! Changes are made one at a time, on disk before in memory, so that what is acknowledged survives a crash.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -80,8 +81,10 @@ impl Node {
     }
 
     fn restore(self: &Arc<Self>) -> anyhow::Result<()> {
+        let mut used = HashSet::new();
         let (models, mut whole) = self.model_index.all()?;
         for record in models {
+            used.insert(record.digest.clone());
             let (tenant, name) = (record.tenant.clone(), record.name.clone());
             match Model::new(record, &self.store) {
                 Ok(model) => self.models.put(&tenant, &name, Arc::new(model)),
@@ -93,14 +96,15 @@ impl Node {
         }
         let (functions, readable) = self.function_index.all()?;
         for record in functions {
+            used.extend(record.revisions.iter().map(|revision| revision.digest.clone()));
             let function = Arc::new(Function::new(&record, self));
             self.functions.put(&record.tenant, &record.name, function);
         }
         // A crash between two steps leaves bytes that nothing refers to. What an unreadable definition refers to is
         // not known, so nothing goes while there is one.
         if whole && readable {
-            self.store.blobs.sweep(|digest| self.uses(digest))?;
-            self.compiler.artifacts().sweep(|digest| self.uses(digest))?;
+            self.store.blobs.sweep(|digest| used.contains(digest))?;
+            self.compiler.artifacts().sweep(|digest| used.contains(digest))?;
         }
         Ok(())
     }

@@ -17,23 +17,21 @@ pub(crate) trait Backend: Send + Sync {
     fn load(&self, format: Format, bytes: &[u8]) -> Result<Arc<dyn Graph>, Error>;
 }
 
-/// Whether a graph can run on inputs of some shapes.
-pub(crate) enum Readiness {
-    /// It has to be prepared for them first.
-    Unprepared,
-    Ready,
-    /// All runs on them do the same work, whatever the data, and the last one took so long.
-    Steady(Duration),
-}
-
-/// A model prepared to run. One graph serves any number of runs at once.
+/// A model on a device.
 pub(crate) trait Graph: Send + Sync {
     fn signature(&self) -> &Signature;
 
-    fn readiness(&self, inputs: &[Tensor]) -> Readiness;
+    /// What runs it on inputs of these shapes, if that is there already.
+    fn ready(&self, inputs: &[Tensor]) -> Option<Arc<dyn Plan>>;
 
-    /// Makes it ready for inputs of these shapes. May take as long as a load, and needs no lane.
-    fn prepare(&self, inputs: &[Tensor]) -> Result<(), Error>;
+    /// The same, made first if it is not there. May take as long as a load, and needs no lane.
+    fn prepare(&self, inputs: &[Tensor]) -> Result<Arc<dyn Plan>, Error>;
+}
+
+/// A graph prepared for inputs of certain shapes. One plan serves any number of runs at once.
+pub(crate) trait Plan: Send + Sync {
+    /// How long the last run took, where all runs do the same work, whatever the data.
+    fn steady(&self) -> Option<Duration>;
 
     /// Runs the graph once. `inputs` are in the signature's order and fit it; the outputs come in its order.
     ///

@@ -25,7 +25,7 @@ use tract_onnx::tract_core::ops::scan::{OptScan, Scan};
 use tract_onnx::tract_hir::infer::{Factoid, InferenceFact, ShapeFactoid};
 use tract_onnx::tract_hir::ops::unimpl::UnimplementedOp;
 
-use super::{Backend, Graph, Readiness};
+use super::{Backend, Graph, Plan};
 use crate::Error;
 use crate::model::{Dim, Format, Signature, TensorSpec};
 use crate::tensor::{Dtype, Tensor};
@@ -45,21 +45,25 @@ struct TractGraph {
 }
 
 /// A model prepared for certain shapes, or for all.
-struct Plan {
+struct TractPlan {
     runnable: Arc<TypedRunnableModel>,
     /// Whether all runs do the same work, whatever the data: there is no shape in it that is not known, and no loop or
     /// branch.
     steady: bool,
     /// Nanoseconds that the last run took.
     last_run: AtomicU64,
+    outputs: Outputs,
 }
+
+/// What the signature says of the outputs.
+type Outputs = Arc<[TensorSpec]>;
 
 type Shapes = Vec<Vec<usize>>;
 
 /// How a model is prepared.
 enum Form {
     /// Once, for all shapes.
-    Symbolic(Arc<Plan>),
+    Symbolic(Arc<TractPlan>),
     /// For each shape of the inputs.
     PerShape(Box<PerShape>),
 }
@@ -68,7 +72,8 @@ enum Form {
 struct PerShape {
     model: InferenceModel,
     /// The newest last.
-    plans: Mutex<Vec<(Shapes, Arc<Plan>)>>,
+    plans: Mutex<Vec<(Shapes, Arc<TractPlan>)>>,
+    outputs: Outputs,
     preparing: Mutex<()>,
 }
 
@@ -102,42 +107,47 @@ fn load_onnx(bytes: &[u8]) -> Result<Arc<dyn Graph>, Error> {
                 prepared.outputs.iter().map(|outlet| prepared.outlet_fact(*outlet).map(InferenceFact::from));
             let facts = facts.collect::<Result<_, _>>().map_err(invalid)?;
             let names = declared.into_iter().map(|output| output.name).collect();
-            (Form::Symbolic(Plan::new(prepared).map_err(invalid)?), specs("output", names, facts)?)
+            let outputs: Outputs = specs("output", names, facts)?.into();
+            (Form::Symbolic(TractPlan::new(prepared, Arc::clone(&outputs)).map_err(invalid)?), outputs)
         }
         Err(error) => {
             let varies = |axes: &[Dim]| axes.iter().any(|dim| !matches!(dim, Dim::Fixed(_)));
             if !inputs.iter().any(|input| varies(&input.shape)) {
                 return Err(invalid(error));
             }
-            let per_shape = PerShape { model, plans: Mutex::default(), preparing: Mutex::default() };
+            let outputs: Outputs = declared.iter().map(declared_spec).collect::<Result<_, _>>()?;
+            let per_shape = PerShape {
+                model,
+                plans: Mutex::default(),
+                outputs: Arc::clone(&outputs),
+                preparing: Mutex::default(),
+            };
             // Where only batches vary, single requests are by far the likeliest shape: it is ready before it is asked.
             if !inputs.iter().any(|input| varies(input.shape.get(1..).unwrap_or_default())) {
                 let single = |dim: &Dim| if let Dim::Fixed(size) = dim { *size } else { 1 };
                 let shapes = inputs.iter().map(|input| input.shape.iter().map(single).collect()).collect();
                 per_shape.plan(shapes).map_err(invalid)?;
             }
-            (
-                Form::PerShape(Box::new(per_shape)),
-                declared.iter().map(declared_spec).collect::<Result<_, _>>()?,
-            )
+            (Form::PerShape(Box::new(per_shape)), outputs)
         }
     };
-    Ok(Arc::new(TractGraph { form, signature: Signature { inputs, outputs } }))
+    Ok(Arc::new(TractGraph { form, signature: Signature { inputs, outputs: outputs.to_vec() } }))
 }
 
-impl Plan {
-    fn new(model: TypedModel) -> Result<Arc<Self>, EngineError> {
+impl TractPlan {
+    fn new(model: TypedModel, outputs: Outputs) -> Result<Arc<Self>, EngineError> {
         let steady = model.nodes().iter().all(|node| {
             let known = node.outputs.iter().all(|output| output.fact.shape.as_concrete().is_some());
             known && !node.op_is::<Scan>() && !node.op_is::<OptScan>() && !node.op_is::<IfThenElse>()
         });
-        Ok(Arc::new(Self { runnable: model.into_runnable()?, steady, last_run: AtomicU64::new(u64::MAX) }))
+        let runnable = model.into_runnable()?;
+        Ok(Arc::new(Self { runnable, steady, last_run: AtomicU64::new(u64::MAX), outputs }))
     }
 }
 
 impl PerShape {
     /// The plan for inputs of these shapes: one that is kept, or a new one.
-    fn plan(&self, shapes: Shapes) -> Result<Arc<Plan>, EngineError> {
+    fn plan(&self, shapes: Shapes) -> Result<Arc<TractPlan>, EngineError> {
         if let Some(plan) = self.kept(&shapes) {
             return Ok(plan);
         }
@@ -152,7 +162,7 @@ impl PerShape {
             let fact = model.input_fact(index)?.clone().with_shape(ShapeFactoid::from(dims));
             model.set_input_fact(index, fact)?;
         }
-        let plan = Plan::new(model.into_optimized()?)?;
+        let plan = TractPlan::new(model.into_optimized()?, Arc::clone(&self.outputs))?;
         let mut plans = lock(&self.plans);
         if plans.len() >= MAX_PLANS {
             plans.remove(0);
@@ -161,7 +171,7 @@ impl PerShape {
         Ok(plan)
     }
 
-    fn kept(&self, shapes: &Shapes) -> Option<Arc<Plan>> {
+    fn kept(&self, shapes: &Shapes) -> Option<Arc<TractPlan>> {
         let mut plans = lock(&self.plans);
         let position = plans.iter().position(|(kept, _)| kept == shapes)?;
         let found = plans.remove(position);
@@ -331,43 +341,36 @@ fn shapes(inputs: &[Tensor]) -> Shapes {
     inputs.iter().map(|input| input.shape().to_vec()).collect()
 }
 
-impl TractGraph {
-    /// The plan for inputs of these shapes: one that is there, or a new one.
-    fn plan(&self, inputs: &[Tensor]) -> Result<Arc<Plan>, Error> {
-        match &self.form {
-            Form::Symbolic(plan) => Ok(Arc::clone(plan)),
-            Form::PerShape(plans) => {
-                let shapes = shapes(inputs);
-                plans.plan(shapes.clone()).map_err(|error| {
-                    let reason = text(&error);
-                    Error::InvalidInputs(format!("the model does not take shapes {shapes:?}: {reason}"))
-                })
-            }
-        }
-    }
-}
-
 impl Graph for TractGraph {
     fn signature(&self) -> &Signature {
         &self.signature
     }
 
-    fn readiness(&self, inputs: &[Tensor]) -> Readiness {
-        let plan = match &self.form {
-            Form::Symbolic(plan) => Some(Arc::clone(plan)),
-            Form::PerShape(plans) => plans.kept(&shapes(inputs)),
-        };
-        match plan {
-            None => Readiness::Unprepared,
-            Some(plan) if plan.steady => {
-                Readiness::Steady(Duration::from_nanos(plan.last_run.load(Ordering::Relaxed)))
-            }
-            Some(_) => Readiness::Ready,
+    fn ready(&self, inputs: &[Tensor]) -> Option<Arc<dyn Plan>> {
+        match &self.form {
+            Form::Symbolic(plan) => Some(Arc::clone(plan) as Arc<dyn Plan>),
+            Form::PerShape(plans) => plans.kept(&shapes(inputs)).map(|plan| plan as Arc<dyn Plan>),
         }
     }
 
-    fn prepare(&self, inputs: &[Tensor]) -> Result<(), Error> {
-        self.plan(inputs).map(drop)
+    fn prepare(&self, inputs: &[Tensor]) -> Result<Arc<dyn Plan>, Error> {
+        match &self.form {
+            Form::Symbolic(plan) => Ok(Arc::clone(plan) as Arc<dyn Plan>),
+            Form::PerShape(plans) => {
+                let shapes = shapes(inputs);
+                let plan = plans.plan(shapes.clone()).map_err(|error| {
+                    let reason = text(&error);
+                    Error::InvalidInputs(format!("the model does not take shapes {shapes:?}: {reason}"))
+                })?;
+                Ok(plan as Arc<dyn Plan>)
+            }
+        }
+    }
+}
+
+impl Plan for TractPlan {
+    fn steady(&self) -> Option<Duration> {
+        self.steady.then(|| Duration::from_nanos(self.last_run.load(Ordering::Relaxed)))
     }
 
     fn run(
@@ -375,10 +378,9 @@ impl Graph for TractGraph {
         inputs: Vec<Tensor>,
         checkpoint: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Vec<Tensor>, Error> {
-        let plan = self.plan(&inputs)?;
         let inputs = inputs.iter().map(to_engine).collect::<Result<TVec<TValue>, Error>>()?;
         let started = Instant::now();
-        let mut state = plan.runnable.spawn().map_err(failed)?;
+        let mut state = self.runnable.spawn().map_err(failed)?;
         let outputs = state
             .run_plan_with_eval(inputs, |context, state, node, inputs| -> Result<_, EngineError> {
                 checkpoint()?;
@@ -386,12 +388,8 @@ impl Graph for TractGraph {
             })
             .map_err(failed)?;
         let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        plan.last_run.store(took, Ordering::Relaxed);
-        outputs
-            .into_iter()
-            .zip(&self.signature.outputs)
-            .map(|(value, spec)| from_engine(value, spec))
-            .collect()
+        self.last_run.store(took, Ordering::Relaxed);
+        outputs.into_iter().zip(&*self.outputs).map(|(value, spec)| from_engine(value, spec)).collect()
     }
 }
 

@@ -115,7 +115,8 @@ impl Function {
 
     /// Whether a revision has this component.
     pub fn uses(&self, digest: &str) -> bool {
-        self.deployed().revisions.iter().any(|revision| &*revision.digest == digest)
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        state.revisions.iter().any(|revision| &*revision.digest == digest)
     }
 
     /// Its revisions, oldest first.

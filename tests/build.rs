@@ -1,5 +1,7 @@
 //! Builds the guests of the tests, and the examples, for `wasm32-wasip2`, and writes a constant for each, so that a
-//! test that names a guest that is not there does not compile, and a guest that no test names is a warning.
+//! test that names a guest that is not there does not compile, and a guest that no test names is a warning. Of the
+//! hostile corpus it writes an enum with a variant for each file, so that a behaviour without an expectation does not
+//! compile either.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,8 +28,62 @@ fn main() {
     for watched in [".cargo", "tests/guests", "examples", "sdk/rust", "wit", "models/magika"] {
         watch(&root.join(watched));
     }
+    constants += &behaviours(&root.join("tests/guests"));
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("guests.rs");
     fs::write(out, constants).unwrap();
+}
+
+/// The corpus as an enum: a variant for each file, with its name and its component.
+fn behaviours(guests: &Path) -> String {
+    let mut all: Vec<(String, String)> = vec![];
+    for (folder, component) in [
+        ("hostile/src/behaviours", Some("HOSTILE")),
+        ("hostile-p3/src/behaviours", Some("HOSTILE_P3")),
+        ("wat", None),
+    ] {
+        for file in fs::read_dir(guests.join(folder)).unwrap().flatten() {
+            let path = file.path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            all.push((
+                name,
+                match component {
+                    Some(constant) => format!("Component::File({constant})"),
+                    None => format!("Component::Text(include_str!({path:?}))"),
+                },
+            ));
+        }
+    }
+    all.sort();
+    if let Some(pair) = all.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        panic!("two files of the corpus are called {}", pair[0].0);
+    }
+    let list = |line: &dyn Fn(&str, &str, &str) -> String| -> String {
+        all.iter().map(|(name, component)| line(&camel(name), name, component)).collect()
+    };
+    format!(
+        "/// What a hostile guest does: one for each file of the corpus.\n\
+         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]\n\
+         pub enum Behaviour {{\n{}}}\n\n\
+         impl Behaviour {{\n\
+         pub const ALL: [Self; {}] = [\n{}];\n\n\
+         /// The name of its file, which is its path too.\n\
+         pub fn name(self) -> &'static str {{\nmatch self {{\n{}}}\n}}\n\n\
+         pub fn component(self) -> Component {{\nmatch self {{\n{}}}\n}}\n}}\n",
+        list(&|variant, _, _| format!("{variant},\n")),
+        all.len(),
+        list(&|variant, _, _| format!("Self::{variant},\n")),
+        list(&|variant, name, _| format!("Self::{variant} => {name:?},\n")),
+        list(&|variant, _, component| format!("Self::{variant} => {component},\n")),
+    )
+}
+
+fn camel(name: &str) -> String {
+    name.split('_')
+        .map(|word| {
+            let (first, rest) = word.split_at(1);
+            first.to_uppercase() + rest
+        })
+        .collect()
 }
 
 /// Cargo watches folders whole; target folders inside them change with every build.

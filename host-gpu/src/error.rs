@@ -1,10 +1,16 @@
 //! Why the door refused or failed. Errors are cheap to clone, because one failed load answers many waiters.
 
+use std::any::Any;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinError;
+
 use crate::tensor::Dtype;
 
 /// An error of the door. The text is meant for the tenant: it names what was asked, what was expected, and no
-/// detail of the host.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// detail of the host. Errors cross the pipe from the process that examines models.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Error {
     /// Shape, dtype and bytes of a tensor do not fit each other.
     #[error("{0}")]
@@ -18,6 +24,20 @@ pub enum Error {
     /// The bytes are not a model of the format that they were said to be, or the engine cannot prepare it.
     #[error("the model cannot be loaded: {0}")]
     InvalidModel(String),
+    /// A model needs more memory than models may: its tensors in the file, or what its plan holds at one time.
+    #[error("the model needs {needed} bytes at one time; the most here is {most}")]
+    ModelMemory { needed: u64, most: u64 },
+    /// One operator of a model does more than an operator may, and could not be stopped while it does.
+    #[error("operator `{operator}` needs {needed} multiply-adds; the most here is {most}")]
+    OperatorCost { operator: String, needed: u64, most: u64 },
+    /// How much an operator writes cannot be known before it writes it.
+    #[error(
+        "how much operator `{operator}` writes cannot be known before it runs, so the model cannot run here"
+    )]
+    Unbounded { operator: String },
+    /// The process that opened the model died, or ran out of time or memory.
+    #[error("preparing the model failed: {0}")]
+    Died(String),
     /// A model format that no engine here reads.
     #[error("model format `{0}` is not supported: use `onnx`")]
     UnsupportedFormat(String),
@@ -32,7 +52,7 @@ pub enum Error {
     QueueFull { device: String, queued: usize },
     /// The deadline passed before the job was done.
     #[error("the deadline passed while the job was {0}")]
-    DeadlineExceeded(&'static str),
+    DeadlineExceeded(Cow<'static, str>),
     /// The caller has gone.
     #[error("the caller has gone")]
     Cancelled,
@@ -45,6 +65,27 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether this is about what a model may need, and not about what is wrong with it.
+    pub(crate) fn is_limit(&self) -> bool {
+        matches!(self, Self::ModelMemory { .. } | Self::OperatorCost { .. } | Self::Unbounded { .. })
+    }
+
+    pub(crate) fn from_join(error: JoinError) -> Self {
+        match error.try_into_panic() {
+            Ok(panic) => Self::from_panic(&*panic),
+            Err(_) => Self::Cancelled,
+        }
+    }
+
+    /// What a panic inside the engine becomes: an error of that job, with the panic's own words.
+    pub(crate) fn from_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text =
+            text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        tracing::warn!(text, "the engine panicked");
+        Self::EnginePanic(text.chars().take(200).collect())
+    }
+
     pub(crate) fn wrong_length(dtype: Dtype, shape: &[usize], expected: usize, given: usize) -> Self {
         Self::InvalidTensor(format!(
             "a {dtype} tensor of shape {shape:?} has {expected} bytes, given {given}"

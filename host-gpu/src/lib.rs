@@ -8,6 +8,7 @@
 //! service.rs     the door: inspect, load, infer, stats
 //! tensor.rs      dtype, shape and bytes
 //! model.rs       formats, signatures, and the check of a request against a signature
+//! examine.rs     what a model may need, and who opens it first
 //! backend/       what turns model bytes into a graph and runs it (tract)
 //! device/        what the machine has
 //! residency.rs   which graphs are in memory, and who holds them there
@@ -17,6 +18,7 @@
 mod backend;
 mod device;
 mod error;
+mod examine;
 mod model;
 mod residency;
 mod sched;
@@ -25,7 +27,8 @@ mod tensor;
 
 pub use device::{DeviceKind, DeviceStats};
 pub use error::Error;
-pub use model::{Dim, Format, ModelSource, Signature, TensorSpec};
+pub use examine::{ENGINE, Examiner, InProcess, ModelLimits, Report, examine};
+pub use model::{Dim, Format, ModelBytes, ModelSource, Signature, TensorSpec};
 pub use residency::{Lease, ResidentGraph};
 pub use sched::lane::Class;
 pub use service::{Cost, DeviceConfig, Inference, Job, Service, Stats};

@@ -10,12 +10,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::tensor::{Dtype, Tensor};
 
 /// The formats of model bytes that an engine here reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     Onnx,
 }
@@ -47,6 +49,8 @@ pub struct ModelSource {
     pub digest: Arc<str>,
     pub format: Format,
     pub bytes: ModelBytes,
+    /// Whether [this engine](crate::ENGINE) has examined these bytes: if not, they are examined before they are loaded.
+    pub examined: bool,
 }
 
 /// A model's bytes, or the file that holds them. Files are read only when a graph is loaded.
@@ -58,16 +62,30 @@ pub enum ModelBytes {
 
 impl ModelSource {
     pub fn from_memory(digest: &str, format: Format, bytes: Bytes) -> Self {
-        Self { digest: digest.into(), format, bytes: ModelBytes::Memory(bytes) }
+        Self { digest: digest.into(), format, bytes: ModelBytes::Memory(bytes), examined: false }
     }
 
-    pub fn from_file(digest: &str, format: Format, path: PathBuf) -> Self {
-        Self { digest: digest.into(), format, bytes: ModelBytes::File(path) }
+    pub fn from_file(digest: &str, format: Format, path: PathBuf, examined: bool) -> Self {
+        Self { digest: digest.into(), format, bytes: ModelBytes::File(path), examined }
+    }
+
+    /// The bytes themselves, from the file if they are in one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] if the file cannot be read; why is in the log.
+    pub fn read(&self) -> Result<Bytes, Error> {
+        match &self.bytes {
+            ModelBytes::Memory(bytes) => Ok(bytes.clone()),
+            ModelBytes::File(path) => std::fs::read(path).map(Bytes::from).map_err(|error| {
+                tracing::error!(digest = %self.digest, %error, "a model's bytes cannot be read");
+                Error::InvalidModel("its bytes cannot be read from the store".to_owned())
+            }),
+        }
     }
 }
 
 /// The extent of one axis in a signature.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dim {
     /// Always this many elements.
     Fixed(usize),
@@ -87,7 +105,7 @@ impl fmt::Display for Dim {
 }
 
 /// One input or output of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorSpec {
     pub name: String,
     pub dtype: Dtype,
@@ -102,7 +120,7 @@ impl fmt::Display for TensorSpec {
 }
 
 /// The inputs and outputs of a model, in the model's order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
     pub inputs: Vec<TensorSpec>,
     pub outputs: Vec<TensorSpec>,

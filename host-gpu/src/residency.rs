@@ -4,9 +4,10 @@
 //! same one, and all get its result. It stays while anyone holds a [`Lease`] on it and is dropped with the last
 //! one. A failed load is forgotten as soon as its waiters have heard of it, so that the next caller tries anew.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
@@ -15,8 +16,8 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
 use crate::Error;
-use crate::backend::Graph;
-use crate::model::Signature;
+use crate::backend::{Graph, Shapes};
+use crate::model::{ModelSource, Signature};
 
 /// Graphs are per tenant: two tenants with the same bytes share nothing, so that neither can tell by timing
 /// whether the other has them.
@@ -26,7 +27,43 @@ pub(crate) struct Key {
     pub digest: Arc<str>,
 }
 
-type Load = Shared<BoxFuture<'static, Result<Arc<dyn Graph>, Error>>>;
+type Load = Shared<BoxFuture<'static, Result<Arc<Resident>, Error>>>;
+
+/// Shapes that a graph remembers having been examined for.
+const MAX_EXAMINED: usize = 1024;
+
+/// A model in memory, and what is known about preparing it for more shapes.
+pub(crate) struct Resident {
+    pub graph: Box<dyn Graph>,
+    /// Where it came from, to examine it for shapes that it has not been examined for.
+    pub model: ModelSource,
+    /// The oldest first.
+    examined: Mutex<VecDeque<Shapes>>,
+    /// Held by the one that prepares the graph for a shape: others who wait for the same shape find it done.
+    pub preparing: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Resident {
+    pub fn new(graph: Box<dyn Graph>, model: ModelSource) -> Self {
+        // The examination before the load looked at these.
+        let examined = Mutex::new(VecDeque::from([graph.single()]));
+        Self { graph, model, examined, preparing: Arc::default() }
+    }
+
+    /// Whether preparing the graph for these shapes can do what no examination has seen.
+    pub fn needs_examination(&self, shapes: &Shapes) -> bool {
+        self.graph.made_per_shape()
+            && !self.examined.lock().unwrap_or_else(PoisonError::into_inner).contains(shapes)
+    }
+
+    pub fn remember_examined(&self, shapes: Shapes) {
+        let mut examined = self.examined.lock().unwrap_or_else(PoisonError::into_inner);
+        if examined.len() >= MAX_EXAMINED {
+            examined.pop_front();
+        }
+        examined.push_back(shapes);
+    }
+}
 
 struct Slot {
     load: Load,
@@ -43,7 +80,7 @@ pub(crate) struct Residency {
 
 /// Holds a graph in memory. Dropping the last lease of a graph unloads it.
 pub struct Lease {
-    graph: Arc<dyn Graph>,
+    resident: Arc<Resident>,
     claim: Claim,
     load_time: Option<Duration>,
 }
@@ -68,24 +105,25 @@ impl Residency {
     pub async fn lease(
         self: &Arc<Self>,
         key: Key,
-        load: impl FnOnce() -> BoxFuture<'static, Result<Arc<dyn Graph>, Error>>,
+        load: impl FnOnce() -> BoxFuture<'static, Result<Resident, Error>>,
     ) -> Result<Lease, Error> {
         let mut started = None;
         let (claim, load) = {
             let mut slot = self.slots.entry(key.clone()).or_insert_with(|| {
                 started = Some(Instant::now());
                 let residency = Arc::clone(self);
-                let load = load().inspect(move |result| {
+                let load = load().map(move |result| {
                     let counter = if result.is_ok() { &residency.loads } else { &residency.failed_loads };
                     counter.fetch_add(1, Ordering::Relaxed);
+                    result.map(Arc::new)
                 });
                 Slot { load: load.boxed().shared(), leases: 0 }
             });
             slot.leases += 1;
             (Claim { residency: Arc::clone(self), key }, slot.load.clone())
         };
-        let graph = load.await?;
-        Ok(Lease { graph, claim, load_time: started.map(|started| started.elapsed()) })
+        let resident = load.await?;
+        Ok(Lease { resident, claim, load_time: started.map(|started| started.elapsed()) })
     }
 
     pub fn resident(&self) -> Vec<ResidentGraph> {
@@ -116,7 +154,7 @@ impl Drop for Claim {
 
 impl Lease {
     pub fn signature(&self) -> &Signature {
-        self.graph.signature()
+        self.resident.graph.signature()
     }
 
     /// The model's digest.
@@ -129,8 +167,8 @@ impl Lease {
         self.load_time
     }
 
-    pub(crate) fn graph(&self) -> Arc<dyn Graph> {
-        Arc::clone(&self.graph)
+    pub(crate) fn resident(&self) -> &Arc<Resident> {
+        &self.resident
     }
 }
 
@@ -143,7 +181,10 @@ impl fmt::Debug for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+
     use crate::backend::Plan;
+    use crate::model::Format;
     use crate::tensor::Tensor;
 
     struct Empty(Signature);
@@ -153,12 +194,20 @@ mod tests {
             &self.0
         }
 
-        fn ready(&self, _: &[Tensor]) -> Option<Arc<dyn Plan>> {
-            None
+        fn ready(&self, _: &[Tensor]) -> Result<Option<Arc<dyn Plan>>, Error> {
+            Ok(None)
         }
 
         fn prepare(&self, _: &[Tensor]) -> Result<Arc<dyn Plan>, Error> {
             Err(Error::Cancelled)
+        }
+
+        fn made_per_shape(&self) -> bool {
+            false
+        }
+
+        fn single(&self) -> Shapes {
+            Vec::new()
         }
     }
 
@@ -166,8 +215,10 @@ mod tests {
         Key { tenant: "t".into(), digest: "d".into() }
     }
 
-    fn empty() -> Result<Arc<dyn Graph>, Error> {
-        Ok(Arc::new(Empty(Signature { inputs: vec![], outputs: vec![] })))
+    fn empty() -> Result<Resident, Error> {
+        let graph = Empty(Signature { inputs: vec![], outputs: vec![] });
+        let model = ModelSource::from_memory("d", Format::Onnx, Bytes::new());
+        Ok(Resident::new(Box::new(graph), model))
     }
 
     #[tokio::test]

@@ -1,23 +1,21 @@
 //! The door to devices and models. Everything that a tenant does with a model goes through here.
 
-use std::any::Any;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::FutureExt;
 use tokio::sync::Semaphore;
-use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use crate::Error;
-use crate::backend::{Backend, Graph, Plan, Tract};
+use crate::backend::{Backend, Plan, Tract};
 use crate::device::{self, Device, DeviceKind, DeviceStats};
-use crate::model::{Format, ModelBytes, ModelSource, Signature};
-use crate::residency::{Key, Lease, Residency, ResidentGraph};
+use crate::examine::{Examiner, ModelLimits, Report};
+use crate::model::ModelSource;
+use crate::residency::{Key, Lease, Residency, Resident, ResidentGraph};
 use crate::sched::lane::Class;
 use crate::tensor::Tensor;
 
@@ -31,11 +29,13 @@ pub struct DeviceConfig {
     pub cpu_lanes: Option<NonZeroUsize>,
     /// The most jobs that may wait for a device.
     pub queue: usize,
+    /// What a model may need.
+    pub model: ModelLimits,
 }
 
 impl Default for DeviceConfig {
     fn default() -> Self {
-        Self { cpu_lanes: None, queue: 1024 }
+        Self { cpu_lanes: None, queue: 1024, model: ModelLimits::default() }
     }
 }
 
@@ -92,6 +92,8 @@ struct Inner {
     backend: Tract,
     cpu: Device,
     residency: Arc<Residency>,
+    /// Opens what tenants bring, before the engine here does.
+    examiner: Arc<dyn Examiner>,
     /// Permits of graphs that are made ready for new shapes.
     preparations: Arc<Semaphore>,
     inferences: AtomicU64,
@@ -100,10 +102,11 @@ struct Inner {
 }
 
 impl Service {
-    pub fn new(config: &DeviceConfig) -> Self {
+    pub fn new(config: &DeviceConfig, examiner: Arc<dyn Examiner>) -> Self {
         let cpu = device::cpu(config.cpu_lanes, config.queue);
         Self(Arc::new(Inner {
-            backend: Tract,
+            backend: Tract { limits: config.model },
+            examiner,
             preparations: Arc::new(Semaphore::new(cpu.stats().lanes)),
             cpu,
             residency: Arc::default(),
@@ -113,17 +116,16 @@ impl Service {
         }))
     }
 
-    /// Parses and prepares a model to learn its signature, and forgets it again.
+    /// Has a model examined, to learn its signature and what it needs where axes that vary have one element.
     ///
     /// # Errors
-    /// What the engine has against it; see [`Error::InvalidModel`].
-    pub async fn inspect(&self, format: Format, bytes: Bytes) -> Result<Signature, Error> {
-        let inner = Arc::clone(&self.0);
-        let load = move || inner.backend.load(format, &bytes).map(|graph| graph.signature().clone());
-        tokio::task::spawn_blocking(load).await.unwrap_or_else(|error| Err(from_join(error)))
+    /// What the engine has against it, or that it needs too much: see [`crate::examine`]; [`Error::Died`].
+    pub async fn inspect(&self, model: &ModelSource) -> Result<Report, Error> {
+        self.0.examiner.examine(model, None).await
     }
 
-    /// Puts a model on a device, or finds it there. The graph stays while the lease lives.
+    /// Puts a model on a device, or finds it there. The graph stays while the lease lives. A model that this engine has
+    /// not examined is examined first.
     ///
     /// # Errors
     /// [`Error::NoGpu`] for a GPU on a machine without one; what the engine has against the model.
@@ -132,8 +134,14 @@ impl Service {
         let key = Key { tenant: tenant.into(), digest: Arc::clone(&model.digest) };
         let load = || {
             let (inner, model) = (Arc::clone(&self.0), model.clone());
-            let loading = tokio::task::spawn_blocking(move || inner.load(&model));
-            loading.map(|result| result.unwrap_or_else(|error| Err(from_join(error)))).boxed()
+            let loading = async move {
+                if !model.examined {
+                    inner.examiner.examine(&model, None).await?;
+                }
+                let loading = tokio::task::spawn_blocking(move || inner.load(model));
+                loading.await.unwrap_or_else(|error| Err(Error::from_join(error)))
+            };
+            loading.boxed()
         };
         self.0.residency.lease(key, load).await
     }
@@ -157,10 +165,10 @@ impl Service {
 
     async fn run(&self, lease: &Lease, inputs: Vec<(String, Tensor)>, job: Job) -> Result<Inference, Error> {
         let inputs = lease.signature().order_inputs(inputs)?;
-        let plan = match lease.graph().ready(&inputs) {
+        let plan = match lease.resident().graph.ready(&inputs)? {
             Some(plan) => plan,
             None => {
-                let preparing = self.prepare(lease.graph(), inputs.clone());
+                let preparing = self.prepare(Arc::clone(lease.resident()), inputs.clone());
                 within(job.deadline, "preparing the graph for these shapes", preparing).await?
             }
         };
@@ -178,7 +186,7 @@ impl Service {
                     return Err(Error::Cancelled);
                 }
                 if job.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    return Err(Error::DeadlineExceeded("running"));
+                    return Err(Error::DeadlineExceeded("running".into()));
                 }
                 operators += 1;
                 inner.operators.fetch_add(1, Ordering::Relaxed);
@@ -189,25 +197,31 @@ impl Service {
             outputs.map(|outputs| (outputs, operators))
         };
         let (outputs, operators) = if short {
-            catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(from_panic(&*panic)))?
+            catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))?
         } else {
-            tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(from_join(error)))?
+            tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(Error::from_join(error)))?
         };
         let cost = Cost { queued: started - asked, device: started.elapsed(), operators };
         let names = lease.signature().outputs.iter().map(|spec| spec.name.clone());
         Ok(Inference { outputs: names.zip(outputs).collect(), cost })
     }
 
-    /// Makes a graph ready for shapes that it has not seen, before it asks for a lane. Once begun it goes on, even if
-    /// the caller leaves; as many are made at one time as there are lanes.
-    async fn prepare(&self, graph: Arc<dyn Graph>, inputs: Vec<Tensor>) -> Result<Arc<dyn Plan>, Error> {
-        let turn = Arc::clone(&self.0.preparations).acquire_owned().await.map_err(|_| Error::Cancelled)?;
-        let prepare = move || {
-            let plan = graph.prepare(&inputs);
+    /// Makes a graph ready for shapes that it has not seen, before it asks for a lane: one shape of a graph at a time,
+    /// and as many at one time as there are lanes. A caller that leaves while it waits for its turn has no part in it;
+    /// once begun it goes on, even if the caller leaves.
+    async fn prepare(&self, resident: Arc<Resident>, inputs: Vec<Tensor>) -> Result<Arc<dyn Plan>, Error> {
+        let turn = Arc::clone(&resident.preparing).lock_owned().await;
+        // Whoever had the turn before may have wanted the same.
+        if let Some(plan) = resident.graph.ready(&inputs)? {
+            return Ok(plan);
+        }
+        let inner = Arc::clone(&self.0);
+        let prepared = tokio::spawn(async move {
+            let plan = inner.prepare(resident, inputs).await;
             drop(turn);
             plan
-        };
-        tokio::task::spawn_blocking(prepare).await.unwrap_or_else(|error| Err(from_join(error)))
+        });
+        prepared.await.unwrap_or_else(|error| Err(Error::from_join(error)))
     }
 
     /// Whether there is a device of this kind.
@@ -242,17 +256,24 @@ impl Service {
 }
 
 impl Inner {
-    fn load(&self, model: &ModelSource) -> Result<Arc<dyn Graph>, Error> {
-        match &model.bytes {
-            ModelBytes::Memory(bytes) => self.backend.load(model.format, bytes),
-            ModelBytes::File(path) => {
-                let bytes = std::fs::read(path).map_err(|error| {
-                    tracing::error!(digest = %model.digest, %error, "a model's bytes cannot be read");
-                    Error::InvalidModel("its bytes cannot be read from the store".to_owned())
-                })?;
-                self.backend.load(model.format, &bytes)
-            }
+    fn load(&self, model: ModelSource) -> Result<Resident, Error> {
+        let graph = self.backend.load(model.format, &model.read()?)?;
+        Ok(Resident::new(graph, model))
+    }
+
+    async fn prepare(&self, resident: Arc<Resident>, inputs: Vec<Tensor>) -> Result<Arc<dyn Plan>, Error> {
+        let shapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
+        if resident.needs_examination(&shapes) {
+            self.examiner.examine(&resident.model, Some(shapes.clone())).await?;
+            resident.remember_examined(shapes);
         }
+        let permit = Arc::clone(&self.preparations).acquire_owned().await.map_err(|_| Error::Cancelled)?;
+        let prepare = move || {
+            let plan = resident.graph.prepare(&inputs);
+            drop(permit);
+            plan
+        };
+        tokio::task::spawn_blocking(prepare).await.unwrap_or_else(|error| Err(Error::from_join(error)))
     }
 }
 
@@ -264,7 +285,7 @@ async fn within<T>(
 ) -> Result<T, Error> {
     match deadline {
         Some(deadline) => {
-            tokio::time::timeout_at(deadline, work).await.map_err(|_| Error::DeadlineExceeded(step))?
+            tokio::time::timeout_at(deadline, work).await.map_err(|_| Error::DeadlineExceeded(step.into()))?
         }
         None => work.await,
     }
@@ -278,22 +299,4 @@ impl Drop for Gone {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-fn from_join(error: JoinError) -> Error {
-    match error.try_into_panic() {
-        Ok(panic) => from_panic(&*panic),
-        Err(_) => Error::Cancelled,
-    }
-}
-
-/// What a panic inside the engine becomes: an error of that job, with the panic's own words.
-fn from_panic(panic: &(dyn Any + Send)) -> Error {
-    let text = panic_text(panic).unwrap_or("no message");
-    tracing::warn!(text, "the engine panicked");
-    Error::EnginePanic(text.chars().take(200).collect())
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
-    panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str))
 }

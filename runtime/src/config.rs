@@ -17,6 +17,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where functions, models and logs live.
     pub data_dir: PathBuf,
+    /// The binary `weir`, which opens untrusted uploads in processes of their own.
+    pub binary: PathBuf,
     pub settings: Settings,
 }
 
@@ -27,8 +29,11 @@ pub struct Settings {
     /// How long requests under way may take to end when the server is told to stop.
     #[serde(with = "span")]
     pub stop_timeout: Duration,
+    pub http: HttpConfig,
     pub sandbox: SandboxConfig,
     pub limits: Maxima,
+    pub preparation: PreparationConfig,
+    pub egress: EgressConfig,
     pub cpu: CpuConfig,
     pub logs: LogConfig,
 }
@@ -37,10 +42,44 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             stop_timeout: Duration::from_secs(30),
+            http: HttpConfig::default(),
             sandbox: SandboxConfig::default(),
             limits: Maxima::default(),
+            preparation: PreparationConfig::default(),
+            egress: EgressConfig::default(),
             cpu: CpuConfig::default(),
             logs: LogConfig::default(),
+        }
+    }
+}
+
+/// Connections of clients.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpConfig {
+    /// The most at one time; more wait to be accepted.
+    pub connections: NonZeroUsize,
+    /// The most bytes of a request's head.
+    pub head_bytes: Size,
+    /// How long a connection may take to send a request's head, or be idle between two.
+    #[serde(with = "span")]
+    pub head_timeout: Duration,
+    /// How long a client may leave an answer unread.
+    #[serde(with = "span")]
+    pub write_timeout: Duration,
+    /// How long an upload's body may take.
+    #[serde(with = "span")]
+    pub upload_timeout: Duration,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            connections: NonZeroUsize::MIN.saturating_add(9_999),
+            head_bytes: Size::bytes(64 << 10),
+            head_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(60),
+            upload_timeout: Duration::from_secs(600),
         }
     }
 }
@@ -53,17 +92,16 @@ pub struct SandboxConfig {
     pub sandboxes: NonZeroU32,
     /// Core modules that the average sandbox is made of; a component written in an interpreted language has a dozen.
     pub parts: NonZeroU32,
-    /// The most linear memory that a function's configuration may ask for.
-    pub max_memory: Size,
-    /// The most elements of one table.
-    pub table_elements: usize,
+    /// The most memory of all sandboxes together, with what the host keeps for them; half of what this process may
+    /// have when absent.
+    pub memory: Option<Size>,
+    /// How deep a guest's calls may go.
+    pub stack: Size,
     /// Memory of a slot that is cleared and kept when its sandbox ends, instead of being given back to the system.
     pub keep_resident: Size,
     /// How often a spinning guest yields its thread.
     #[serde(with = "span")]
     pub epoch: Duration,
-    /// Components and models that may be prepared at one time.
-    pub preparations: NonZeroUsize,
 }
 
 impl Default for SandboxConfig {
@@ -71,11 +109,10 @@ impl Default for SandboxConfig {
         Self {
             sandboxes: nonzero(1000),
             parts: nonzero(4),
-            max_memory: Size::mib(1024),
-            table_elements: 50_000,
+            memory: None,
+            stack: Size::bytes(512 << 10),
             keep_resident: Size::mib(2),
             epoch: Duration::from_millis(10),
-            preparations: NonZeroUsize::MIN,
         }
     }
 }
@@ -86,8 +123,25 @@ impl Default for SandboxConfig {
 pub struct Maxima {
     pub component_bytes: Size,
     pub model_bytes: Size,
+    /// What a model may plan to need at one time: its weights and the tensors of a run.
+    pub model_memory: Size,
+    /// Multiply-adds of one operator of a model; nothing can stop it in the middle.
+    pub operator_cost: u64,
+    pub memory: Size,
+    pub table_elements: u32,
+    pub instances: u32,
+    pub memories: u32,
+    pub tables: u32,
+    #[serde(with = "span")]
+    pub cpu_time: Duration,
     pub request_bytes: Size,
     pub response_bytes: Size,
+    pub header_bytes: Size,
+    pub host_bytes: Size,
+    pub resources: u32,
+    pub log_bytes: Size,
+    pub log_bytes_per_second: Size,
+    pub outbound_requests: u32,
     #[serde(with = "span")]
     pub request_timeout: Duration,
     #[serde(with = "span")]
@@ -100,17 +154,59 @@ pub struct Maxima {
 
 impl Default for Maxima {
     fn default() -> Self {
+        let model = weir_gpu::ModelLimits::default();
         Self {
             component_bytes: Size::mib(128),
             model_bytes: Size::mib(2048),
+            model_memory: Size::bytes(model.memory),
+            operator_cost: model.operator_cost,
+            memory: Size::mib(1024),
+            table_elements: 100_000,
+            instances: 100,
+            memories: 8,
+            tables: 100,
+            cpu_time: Duration::from_secs(600),
             request_bytes: Size::mib(64),
             response_bytes: Size::mib(256),
+            header_bytes: Size::bytes(256 << 10),
+            host_bytes: Size::mib(1024),
+            resources: 100_000,
+            log_bytes: Size::mib(1),
+            log_bytes_per_second: Size::mib(8),
+            outbound_requests: 1000,
             request_timeout: Duration::from_secs(600),
             startup_timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(24 * 3600),
             queue: 10_000,
         }
     }
+}
+
+/// How uploads are opened: components compiled, models optimised and run once, in a process of their own.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PreparationConfig {
+    /// Uploads that may be prepared at one time.
+    pub at_once: NonZeroUsize,
+    /// How long one may take, on the clock and on the CPU.
+    #[serde(with = "span")]
+    pub time: Duration,
+    /// The most memory (address space) that one may take.
+    pub memory: Size,
+}
+
+impl Default for PreparationConfig {
+    fn default() -> Self {
+        Self { at_once: NonZeroUsize::MIN, time: Duration::from_secs(120), memory: Size::mib(4 << 10) }
+    }
+}
+
+/// Where outgoing requests of functions may go, beside the public internet.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EgressConfig {
+    /// Networks that are reached although they are loopback, private or otherwise not public.
+    pub allow: Vec<ipnet::IpNet>,
 }
 
 /// The CPU as a device.
@@ -135,8 +231,6 @@ impl Default for CpuConfig {
 pub struct LogConfig {
     /// The longest line; longer ones are split.
     pub line_bytes: Size,
-    /// The most that one call may log.
-    pub call_bytes: Size,
     /// The size of a function's log file; it and the full one before it are kept.
     pub file_bytes: Size,
     /// Lines that a follower may be behind before it misses some.
@@ -147,7 +241,6 @@ impl Default for LogConfig {
     fn default() -> Self {
         Self {
             line_bytes: Size::bytes(8 << 10),
-            call_bytes: Size::bytes(64 << 10),
             file_bytes: Size::mib(1),
             follow_lines: NonZeroUsize::MIN.saturating_add(1023),
         }
@@ -191,8 +284,22 @@ impl Config {
             }
             None => Settings::default(),
         };
-        Ok(Self { listen, data_dir, settings })
+        let binary = std::env::current_exe().context("this program's own file cannot be found")?;
+        Ok(Self { listen, data_dir, binary, settings })
     }
+}
+
+/// Half of the memory that this process may have: the machine's, or less where its group is limited. Sources: proc(5),
+/// and cgroup v2's `memory.max`.
+pub fn half_of_memory() -> Size {
+    let machine = || {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.strip_suffix("kB"))?;
+        kib.trim().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let group = || std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse::<u64>().ok();
+    let all = [machine(), group()].into_iter().flatten().min();
+    all.map_or(Size::mib(1024), |bytes| Size::bytes(bytes / 2))
 }
 
 fn is_loopback(address: IpAddr) -> bool {
@@ -223,13 +330,13 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             config("127.0.0.1:0", true, Some(&file))
         };
-        let read =
-            with("[sandbox]\nsandboxes = 10\nmax_memory = \"1GiB\"\nepoch = \"5ms\"").unwrap().settings;
+        let read = with("[sandbox]\nsandboxes = 10\nmemory = \"1GiB\"\nepoch = \"5ms\"").unwrap().settings;
         assert_eq!(read.sandbox.sandboxes.get(), 10);
-        assert_eq!(read.sandbox.max_memory, Size::mib(1024));
+        assert_eq!(read.sandbox.memory, Some(Size::mib(1024)));
         assert!(with("[sandbox]\nsandboxs = 10").unwrap_err().contains("sandboxs"));
         assert!(with("[sandbox]\nsandboxes = 0").unwrap_err().contains("sandboxes"));
         assert!(with("[sandbox]\nepoch = 5").unwrap_err().contains("epoch"));
+        assert!(with("[egress]\nallow = [\"localhost\"]").unwrap_err().contains("allow"));
     }
 
     #[test]

@@ -12,16 +12,21 @@
 //! ```
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
-//! restart), `catalog.rs`, `model.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
+//! restart), `preparation/` (opens uploads, in processes that may die), `limits.rs`, `catalog.rs`, `model.rs`,
+//! `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
 
 mod admission;
 mod catalog;
 pub mod config;
 mod function;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod http;
+mod limits;
 mod model;
 mod name;
 mod node;
+mod preparation;
 mod sandbox;
 mod store;
 mod telemetry;
@@ -70,41 +75,22 @@ impl Weir {
 
     /// Serves until `stop` is ready; then no more connections are taken, followers of logs are let go, and requests
     /// that are under way have the stop timeout to end.
-    ///
-    /// # Errors
-    /// When the listening socket fails.
-    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
-        use axum::serve::ListenerExt;
-        // Answers are small and written whole: waiting to fill packets only delays them.
-        let listener = self.listener.tap_io(|stream| {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "nodelay is not set");
-            }
-        });
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) {
         let node = self.node;
-        let (stopping, patience) = (node.stopping.clone(), node.settings.stop_timeout);
-        let asked = {
-            let stopping = stopping.clone();
-            async move {
-                stop.await;
-                stopping.cancel();
-            }
-        };
-        let serving = axum::serve(listener, http::router(Arc::clone(&node))).with_graceful_shutdown(asked);
-        let out_of_patience = async {
-            stopping.cancelled().await;
-            tokio::time::sleep(patience).await;
-        };
-        let served = tokio::select! {
-            served = serving.into_future() => served,
-            () = out_of_patience => {
-                tracing::warn!("requests under way did not end in time and are broken off");
-                Ok(())
-            }
-        };
+        let stopping = node.stopping.clone();
+        let asked = tokio::spawn(async move {
+            stop.await;
+            stopping.cancel();
+        });
+        http::serve::serve(self.listener, Arc::clone(&node), http::router(Arc::clone(&node))).await;
+        asked.abort();
         node.close();
-        served
     }
+}
+
+/// What `weir prepare ORDER` does: opens an upload in a process that may die. Only the server starts it.
+pub fn prepare(order: &str) -> std::process::ExitCode {
+    preparation::main(order)
 }
 
 /// Whether a function can have this name.

@@ -1,7 +1,7 @@
 //! The tenants' models: uploaded bytes with a name and a signature.
 
 use serde::{Deserialize, Serialize};
-use weir_gpu::{Dim, Format, ModelSource, Signature, TensorSpec};
+use weir_gpu::{Dim, Format, ModelSource, Report, TensorSpec};
 
 use crate::name::Name;
 use crate::store::{Record, Store};
@@ -17,6 +17,9 @@ pub struct ModelRecord {
     pub bytes: u64,
     pub inputs: Vec<SpecRecord>,
     pub outputs: Vec<SpecRecord>,
+    /// The engine that examined it; another one examines it again before it loads it.
+    #[serde(default)]
+    pub engine: String,
     /// RFC 3339.
     pub created: String,
 }
@@ -69,8 +72,9 @@ impl ModelRecord {
         format: Format,
         digest: &str,
         bytes: u64,
-        signature: &Signature,
+        report: &Report,
     ) -> Self {
+        let signature = &report.signature;
         Self {
             tenant: tenant.to_string(),
             name: name.to_string(),
@@ -79,6 +83,7 @@ impl ModelRecord {
             bytes,
             inputs: signature.inputs.iter().map(SpecRecord::from).collect(),
             outputs: signature.outputs.iter().map(SpecRecord::from).collect(),
+            engine: weir_gpu::ENGINE.to_owned(),
             created: crate::now(),
         }
     }
@@ -96,7 +101,12 @@ impl Model {
     /// For a record whose format this version does not know.
     pub fn new(record: ModelRecord, store: &Store) -> Result<Self, weir_gpu::Error> {
         let path = store.blobs.path(&record.digest);
-        let source = ModelSource::from_file(&record.digest, record.format.parse()?, path);
+        let source = ModelSource::from_file(
+            &record.digest,
+            record.format.parse()?,
+            path,
+            record.engine == weir_gpu::ENGINE,
+        );
         Ok(Self { record, source })
     }
 }

@@ -3,22 +3,26 @@
 //! Changes are made one at a time, on disk before in memory, so that what is acknowledged survives a crash.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use weir_gpu::{DeviceConfig, Format, Service};
+use weir_gpu::{DeviceConfig, Format, ModelBytes, Service};
 
 use crate::admission::Sandboxes;
 use crate::catalog::Catalog;
-use crate::config::{Config, Settings};
+use crate::config::{self, Config, Settings};
 use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
 use crate::http::problem::{self, Problem};
 use crate::model::{Model, ModelRecord};
 use crate::name::Name;
-use crate::sandbox::engine::{Checked, Code, Compiler, Rejection};
+use crate::preparation::{For, ForCalls, Preparer, Unprepared};
+use crate::sandbox::egress::{AddressRules, Egress};
+use crate::sandbox::engine::{Code, Compiler, Rejection};
+use crate::sandbox::memory::NodeMemory;
 use crate::store::{Index, Received, Store};
 use crate::telemetry::Telemetry;
 
@@ -31,10 +35,12 @@ pub struct Node {
     pub models: Arc<Catalog<Model>>,
     pub telemetry: Arc<Telemetry>,
     pub sandboxes: Arc<Sandboxes>,
+    pub memory: Arc<NodeMemory>,
+    pub egress: Arc<Egress>,
     pub functions: Catalog<Function>,
     /// Cancelled when the server is told to stop.
     pub stopping: CancellationToken,
-    preparations: Semaphore,
+    preparer: Arc<Preparer>,
     function_index: Index<FunctionRecord>,
     model_index: Index<ModelRecord>,
     changes: Mutex<()>,
@@ -56,21 +62,31 @@ impl Node {
     pub fn open(config: &Config) -> anyhow::Result<Arc<Self>> {
         let settings = config.settings.clone();
         let store = Store::open(&config.data_dir)?;
-        let compiler = Compiler::new(&settings.sandbox, store.artifacts()).context(
+        let compiler = Compiler::new(&settings, store.artifacts(), store.key()?).context(
             "the sandboxes' engine cannot start (it reserves address space; see `sandbox.sandboxes`)",
         )?;
-        let devices = DeviceConfig { cpu_lanes: settings.cpu.lanes, queue: settings.cpu.queue };
+        let telemetry = Arc::<Telemetry>::default();
+        let preparer = Arc::new(Preparer::new(config.binary.clone(), &settings, Arc::clone(&telemetry)));
+        let devices = DeviceConfig {
+            cpu_lanes: settings.cpu.lanes,
+            queue: settings.cpu.queue,
+            model: preparer.model_limits(),
+        };
+        let memory = settings.sandbox.memory.unwrap_or_else(config::half_of_memory);
+        tracing::info!("all sandboxes together may have {memory}");
         let node = Arc::new(Self {
             function_index: store.index()?,
             model_index: store.index()?,
             compiler: Arc::new(compiler),
-            service: Service::new(&devices),
+            service: Service::new(&devices, Arc::new(ForCalls(Arc::clone(&preparer)))),
             models: Arc::default(),
-            telemetry: Arc::default(),
+            telemetry,
             sandboxes: Arc::new(Sandboxes::new(settings.sandbox.sandboxes)),
+            memory: Arc::new(NodeMemory::new(memory)),
+            egress: Arc::new(Egress::new(AddressRules { allowed: settings.egress.allow.clone() })?),
             functions: Catalog::default(),
             stopping: CancellationToken::new(),
-            preparations: Semaphore::new(settings.sandbox.preparations.get()),
+            preparer,
             changes: Mutex::default(),
             calls: AtomicU64::new(0),
             settings,
@@ -140,7 +156,7 @@ impl Node {
         if let Some(same) = self.admit(tenant, name, &config, &component)? {
             return Ok(Deployed::Same(same));
         }
-        let checked = self.compile(&component).await?;
+        let code = self.compile(&component).await?;
 
         let _change = self.changes.lock().await;
         // Compiling took a while; what was asked before it may have changed.
@@ -163,7 +179,7 @@ impl Node {
             digest: component.digest.clone(),
             bytes: component.bytes,
             config,
-            imports: checked.imports,
+            imports: code.imports,
             created: crate::now(),
         };
         record.revisions.push(revision.clone());
@@ -200,47 +216,55 @@ impl Node {
         Ok(newest.filter(|newest| newest.digest == component.digest && newest.config == *config))
     }
 
-    async fn compile(&self, component: &Received) -> Result<Checked, Problem> {
-        let _turn = self.preparations.acquire().await;
-        let bytes = tokio::task::block_in_place(|| component.read())?;
-        let (compiler, digest) = (Arc::clone(&self.compiler), component.digest.clone());
-        let compiled = tokio::task::spawn_blocking(move || compiler.compile(&digest, &bytes)).await;
-        match compiled {
-            Ok(Ok(checked)) => Ok(checked),
-            Ok(Err(error)) if error.is::<Rejection>() => {
+    /// The code of an uploaded component: its artifact if there is one, or a new one.
+    async fn compile(self: &Arc<Self>, component: &Received) -> Result<Code, Problem> {
+        let code = self.code(&component.digest, For::Upload, || component.open()).await;
+        match code {
+            Ok(code) => Ok(code),
+            Err(error) => {
                 let _change = self.changes.lock().await;
                 if !self.uses(&component.digest) {
                     self.compiler.artifacts().remove(&component.digest);
                 }
-                Err(Problem::new(problem::Code::InvalidComponent, error.to_string()))
+                Err(match error.downcast::<Rejection>() {
+                    Ok(rejection) => Problem::new(problem::Code::InvalidComponent, rejection.to_string()),
+                    Err(error) => match error.downcast::<Unprepared>() {
+                        Ok(unprepared) => unprepared.into(),
+                        Err(error) => Problem::internal(&error),
+                    },
+                })
             }
-            Ok(Err(error)) => Err(Problem::internal(&error)),
-            Err(error) if error.is_panic() => Err(Problem::new(
-                problem::Code::InvalidComponent,
-                "the component is not valid: the compiler failed on it".to_owned(),
-            )),
-            Err(error) => Err(Problem::internal(&error.into())),
         }
     }
 
-    /// The code of a deployed component, mapped. Without an artifact (the engine is another since the deploy) it is
-    /// compiled again, as many at one time as may be prepared.
+    /// The code of a deployed component, mapped. Without an artifact (the engine is another since the deploy, or the
+    /// file is not what was written) it is compiled again.
     ///
     /// # Errors
     /// When the component's bytes are gone, or this engine refuses them.
-    pub async fn code(self: &Arc<Self>, digest: &Arc<str>) -> anyhow::Result<Code> {
-        let turn = match self.compiler.artifacts().has(digest) {
-            true => None,
-            false => Some(self.preparations.acquire().await?),
-        };
-        let (node, digest) = (Arc::clone(self), Arc::clone(digest));
-        let load = move || {
-            let bytes = || std::fs::read(node.store.blobs.path(&digest));
-            node.compiler.load(&digest, bytes)
-        };
-        let code = tokio::task::spawn_blocking(load).await?;
-        drop(turn);
-        code
+    pub async fn deployed_code(self: &Arc<Self>, digest: &str) -> anyhow::Result<Code> {
+        self.code(digest, For::Call, || File::open(self.store.blobs.path(digest))).await
+    }
+
+    async fn code(
+        self: &Arc<Self>,
+        digest: &str,
+        waits: For,
+        open: impl FnOnce() -> std::io::Result<File>,
+    ) -> anyhow::Result<Code> {
+        if let Some(code) = self.map(digest).await? {
+            return Ok(code);
+        }
+        let mut draft = self.compiler.artifacts().draft(digest)?;
+        self.preparer.compile(waits, open()?, &mut draft).await?;
+        tokio::task::block_in_place(|| self.compiler.artifacts().keep(draft))?;
+        let code = self.map(digest).await?;
+        code.ok_or_else(|| anyhow::anyhow!("an artifact that was just made cannot be mapped"))
+    }
+
+    async fn map(self: &Arc<Self>, digest: &str) -> anyhow::Result<Option<Code>> {
+        let (node, digest) = (Arc::clone(self), digest.to_owned());
+        Ok(tokio::task::spawn_blocking(move || node.compiler.load(&digest)).await??)
     }
 
     fn uses(&self, digest: &str) -> bool {
@@ -329,7 +353,7 @@ impl Node {
         Ok(())
     }
 
-    /// Prepares a model once to learn its signature, and keeps it under a name, in place of the one before.
+    /// Examines a model, and keeps it under a name, in place of the one before.
     ///
     /// # Errors
     /// What the engine has against the model; nothing has changed then.
@@ -340,13 +364,10 @@ impl Node {
         format: Format,
         upload: Received,
     ) -> Result<Arc<Model>, Problem> {
-        let signature = {
-            let _turn = self.preparations.acquire().await;
-            let bytes = tokio::task::block_in_place(|| upload.read())?;
-            self.service.inspect(format, bytes.into()).await?
-        };
+        let bytes = ModelBytes::File(upload.path());
+        let report = self.preparer.examine(For::Upload, format, &bytes, None).await?;
         let _change = self.changes.lock().await;
-        let record = ModelRecord::new(tenant, name, format, &upload.digest, upload.bytes, &signature);
+        let record = ModelRecord::new(tenant, name, format, &upload.digest, upload.bytes, &report);
         let model = Model::new(record, &self.store)?;
         tokio::task::block_in_place(|| {
             self.store.blobs.keep(upload)?;

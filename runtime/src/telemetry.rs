@@ -13,6 +13,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use weir_gpu::{Cost, Stats};
 
+use crate::limits::Limit;
+use crate::sandbox::memory::NodeMemory;
+
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
@@ -56,9 +59,19 @@ struct PhaseLabels {
     phase: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    limit: &'static str,
+}
+
 /// The server's metrics.
 pub struct Telemetry {
     registry: Registry,
+    limits: Family<LimitLabels, Counter>,
+    egress_refused: Counter,
+    memory: gauge::Gauge,
+    host_bytes: gauge::Gauge,
+    connections: gauge::Gauge,
     calls: Family<CallLabels, Counter>,
     call_seconds: Histogram,
     cold_starts: Counter,
@@ -99,6 +112,20 @@ fn seconds() -> Histogram {
 impl Default for Telemetry {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("weir");
+        let limits = Family::default();
+        registry.register("limits", "Limits that were met, by setting", limits.clone());
+        let egress_refused = Counter::default();
+        registry.register("egress_refused", "Outgoing requests refused", egress_refused.clone());
+        let memory = gauge::Gauge::default();
+        registry.register(
+            "memory_bytes",
+            "Memory of all sandboxes: their own and what the host keeps for them",
+            memory.clone(),
+        );
+        let host_bytes = gauge::Gauge::default();
+        registry.register("host_bytes", "Bytes that the host keeps for sandboxes", host_bytes.clone());
+        let connections = gauge::Gauge::default();
+        registry.register("connections", "Connections of clients", connections.clone());
         let calls = Family::default();
         registry.register("calls", "Calls by outcome", calls.clone());
         let call_seconds = seconds();
@@ -141,6 +168,11 @@ impl Default for Telemetry {
         registry.register("operators", "Operators run", operators.clone());
         Self {
             registry,
+            limits,
+            egress_refused,
+            memory,
+            host_bytes,
+            connections,
             calls,
             call_seconds,
             cold_starts,
@@ -163,6 +195,21 @@ impl Telemetry {
     /// A call ended, its answer's body included.
     pub fn call(&self, outcome: Outcome) {
         self.calls.get_or_create(&CallLabels { outcome }).inc();
+    }
+
+    /// A limit was met.
+    pub fn limit(&self, limit: Limit) {
+        self.limits.get_or_create(&LimitLabels { limit: limit.field() }).inc();
+    }
+
+    /// An outgoing request was refused.
+    pub fn egress_refused(&self) {
+        self.egress_refused.inc();
+    }
+
+    /// Counts a connection while the answer lives.
+    pub fn connection(&self) -> Gauge {
+        Gauge::new(&self.connections)
     }
 
     /// The head of a call's answer, or its problem, is on its way.
@@ -206,12 +253,14 @@ impl Telemetry {
         Gauge::new(&self.awake)
     }
 
-    /// All metrics as Prometheus text. The devices' own counts are taken from `stats`.
+    /// All metrics as Prometheus text. The devices' own counts are taken from `stats`, the sandboxes' from `memory`.
     ///
     /// # Errors
     /// None in practice: the text is written to memory.
-    pub fn text(&self, stats: &Stats) -> Result<String, fmt::Error> {
+    pub fn text(&self, stats: &Stats, memory: &NodeMemory) -> Result<String, fmt::Error> {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.memory.set(count(memory.used()));
+        self.host_bytes.set(count(memory.host_used()));
         self.resident_graphs.set(count(stats.resident.len()));
         self.busy_lanes.set(count(stats.devices.iter().map(|device| device.busy).sum()));
         self.queued_jobs.set(count(stats.devices.iter().map(|device| device.queued).sum()));

@@ -1,7 +1,9 @@
-//! The harness: a server in this process, the binary as a process, and models made on the spot.
+//! The harness: a server in this process, the binary as a process, models made on the spot, and the hostile corpus.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod client;
+pub mod corpus;
 pub mod guests;
 pub mod onnx;
 mod process;
@@ -10,6 +12,7 @@ mod server;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use client::{Client, Heard};
 pub use process::Process;
 pub use server::{Answer, Server};
 
@@ -35,4 +38,13 @@ pub fn model(path: &str) -> Vec<u8> {
     let file = root().join("models").join(path);
     std::fs::read(&file)
         .unwrap_or_else(|error| panic!("{} ({error}); run `make models` first", file.display()))
+}
+
+/// A whole number on the command line, as `--name NUMBER`.
+pub fn argument(name: &str, default: u64) -> u64 {
+    let mut arguments = std::env::args().skip_while(|argument| *argument != format!("--{name}")).skip(1);
+    match arguments.next() {
+        Some(value) => value.parse().unwrap_or_else(|_| panic!("--{name} takes a whole number, not {value}")),
+        None => default,
+    }
 }

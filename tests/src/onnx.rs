@@ -1,12 +1,12 @@
 //! Small ONNX models, made on the spot.
 
 use prost::Message;
-use tract_onnx::pb::tensor_proto::DataType;
+use tract_onnx::pb::tensor_proto::{DataLocation, DataType};
 use tract_onnx::pb::tensor_shape_proto::{Dimension, dimension};
 use tract_onnx::pb::type_proto::{Tensor, Value};
 use tract_onnx::pb::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto, TypeProto,
-    ValueInfoProto,
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+    TensorShapeProto, TypeProto, ValueInfoProto,
 };
 
 /// An axis of a declared shape.
@@ -92,6 +92,48 @@ pub fn slow(size: i64, steps: usize) -> Vec<u8> {
         node: nodes.collect(),
         input: vec![value(&names[0], DataType::Float, &shape)],
         output: vec![value(&names[steps], DataType::Float, &shape)],
+        initializer: vec![weights],
+        ..GraphProto::default()
+    })
+}
+
+/// `y = ` a constant of ones of this shape, which the engine makes while it prepares the model, `+ x`.
+pub fn filled(shape: &[i64]) -> Vec<u8> {
+    let dims = TensorProto {
+        name: "dims".to_owned(),
+        dims: vec![shape.len() as i64],
+        data_type: DataType::Int64 as i32,
+        int64_data: shape.to_vec(),
+        ..TensorProto::default()
+    };
+    let axes = || shape.iter().map(|size| Axis::Fixed(*size)).collect::<Vec<_>>();
+    model(GraphProto {
+        name: "g".to_owned(),
+        node: vec![node("ConstantOfShape", &["dims"], "c"), node("Add", &["c", "x"], "y")],
+        input: vec![value("x", DataType::Float, &[Axis::Fixed(1)])],
+        output: vec![value("y", DataType::Float, &axes())],
+        initializer: vec![dims],
+        ..GraphProto::default()
+    })
+}
+
+/// A model whose weights `w` are in a file beside it.
+pub fn external() -> Vec<u8> {
+    let entry =
+        |key: &str, value: &str| StringStringEntryProto { key: key.to_owned(), value: value.to_owned() };
+    let weights = TensorProto {
+        name: "w".to_owned(),
+        dims: vec![4],
+        data_type: DataType::Float as i32,
+        data_location: Some(DataLocation::External as i32),
+        external_data: vec![entry("location", "../../../etc/passwd")],
+        ..TensorProto::default()
+    };
+    model(GraphProto {
+        name: "g".to_owned(),
+        node: vec![node("Add", &["x", "w"], "y")],
+        input: vec![value("x", DataType::Float, &[Axis::Fixed(4)])],
+        output: vec![value("y", DataType::Float, &[Axis::Fixed(4)])],
         initializer: vec![weights],
         ..GraphProto::default()
     })

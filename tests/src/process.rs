@@ -15,9 +15,22 @@ pub struct Process {
 impl Process {
     /// Starts `weir serve` on a data directory, and waits until it listens.
     pub async fn serve(data: &Path) -> Self {
+        Self::start(Self::server(data)).await
+    }
+
+    /// The same, with settings (TOML) that are kept beside what is in the data directory.
+    pub async fn serve_with(data: &Path, settings: &str) -> Self {
+        let file = data.join("weir.toml");
+        std::fs::write(&file, settings).unwrap();
+        let mut command = Self::server(data);
+        command.arg("--config").arg(file);
+        Self::start(command).await
+    }
+
+    fn server(data: &Path) -> Command {
         let mut command = Command::new(Self::binary("weir"));
         command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
-        Self::start(command).await
+        command
     }
 
     /// Starts any server that says on stderr where it listens, and waits until it does.
@@ -36,11 +49,35 @@ impl Process {
         Self { url, child }
     }
 
-    /// Its resident memory, in bytes. Source: proc_pid_status(5).
+    /// Its resident memory, in bytes.
     pub fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));
-        kib.unwrap().trim().parse::<u64>().unwrap() * 1024
+        let kib = self.status("VmRSS:");
+        kib.strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
+    }
+
+    /// Its threads.
+    pub fn threads(&self) -> usize {
+        self.status("Threads:").parse().unwrap()
+    }
+
+    /// Its open files, sockets included.
+    pub fn files(&self) -> usize {
+        std::fs::read_dir(self.folder().join("fd")).unwrap().count()
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// A line of what the system says of it. Source: proc_pid_status(5).
+    fn status(&self, field: &str) -> String {
+        let status = std::fs::read_to_string(self.folder().join("status")).unwrap();
+        status.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim().to_owned()
+    }
+
+    fn folder(&self) -> PathBuf {
+        Path::new("/proc").join(self.child.id().unwrap().to_string())
     }
 
     /// Kills it with SIGKILL.

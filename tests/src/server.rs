@@ -57,12 +57,16 @@ impl Server {
 
     /// A server on a data directory that may have things in it.
     pub async fn on(data: Arc<TempDir>, settings: Settings) -> Self {
-        let config =
-            Config { listen: ([127, 0, 0, 1], 0).into(), data_dir: data.path().to_owned(), settings };
+        let config = Config {
+            listen: ([127, 0, 0, 1], 0).into(),
+            data_dir: data.path().to_owned(),
+            binary: crate::Process::binary("weir"),
+            settings,
+        };
         let weir = Weir::build(&config).await.unwrap();
         let (address, devices) = (weir.address(), weir.devices());
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(async move { weir.serve(async { drop(stopped.await) }).await.unwrap() });
+        let serving = tokio::spawn(async move { weir.serve(async { drop(stopped.await) }).await });
         let client = Client::builder().no_proxy().build().unwrap();
         Self { client, address, devices, data, stop: Some(stop), serving }
     }

@@ -4,9 +4,12 @@
 
 mod calls;
 mod cli;
+mod corpus;
+mod egress;
 mod example;
 mod limits;
 mod mistakes;
 mod models;
+mod preparation;
 mod restart;
 mod zero;

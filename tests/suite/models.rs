@@ -279,10 +279,12 @@ fn a_short_run_whose_work_is_known_needs_no_other_thread() {
     // One thread for all that may take long, which is held while the graphs are asked.
     let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
-        let service = weir_gpu::Service::new(&weir_gpu::DeviceConfig::default());
+        let examiner = std::sync::Arc::new(weir_gpu::InProcess(weir_gpu::ModelLimits::default()));
+        let service = weir_gpu::Service::new(&weir_gpu::DeviceConfig::default(), examiner);
         for (name, axis, at_once) in [("fixed", Axis::Fixed(2), true), ("open", Axis::Named("n"), false)] {
             let bytes = onnx::double(DataType::Float, &[axis]).into();
-            let source = weir_gpu::ModelSource::from_memory(name, weir_gpu::Format::Onnx, bytes);
+            let mut source = weir_gpu::ModelSource::from_memory(name, weir_gpu::Format::Onnx, bytes);
+            source.examined = true;
             let lease = service.load("t", &source, weir_gpu::DeviceKind::Cpu).await.unwrap();
             let infer = || {
                 let data = [1.5_f32.to_le_bytes(), 2.0_f32.to_le_bytes()].concat();

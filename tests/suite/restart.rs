@@ -65,6 +65,7 @@ async fn a_missing_or_foreign_artifact_is_compiled_again() {
         .unwrap()
         .flat_map(|engine| std::fs::read_dir(engine.unwrap().path()).unwrap())
         .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "cwasm"))
         .collect();
     assert_eq!(artifacts.len(), 1);
     for damage in ["gone", "another engine's"] {

@@ -6,15 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
+use crate::examine::Report;
 use crate::model::{Format, Signature};
 use crate::tensor::Tensor;
 
-pub(crate) use tract::Tract;
+pub(crate) use tract::{ENGINE, Tract};
+
+/// The shapes of all inputs, in the signature's order.
+pub(crate) type Shapes = Vec<Vec<usize>>;
 
 /// An engine. Its calls may take long and may panic on hostile bytes: the door makes them on a thread of their own.
 pub(crate) trait Backend: Send + Sync {
     /// Parses and prepares a model.
-    fn load(&self, format: Format, bytes: &[u8]) -> Result<Arc<dyn Graph>, Error>;
+    fn load(&self, format: Format, bytes: &[u8]) -> Result<Box<dyn Graph>, Error>;
+
+    /// Parses, prepares and dry-runs a model that nobody has looked at yet, for inputs of these shapes. Does all that
+    /// `load`, and `prepare` with these shapes, will do. May use any amount of memory and time on hostile bytes.
+    fn examine(&self, format: Format, bytes: &[u8], shapes: Option<&[Vec<usize>]>) -> Result<Report, Error>;
 }
 
 /// A model on a device.
@@ -22,10 +30,20 @@ pub(crate) trait Graph: Send + Sync {
     fn signature(&self) -> &Signature;
 
     /// What runs it on inputs of these shapes, if that is there already.
-    fn ready(&self, inputs: &[Tensor]) -> Option<Arc<dyn Plan>>;
+    ///
+    /// # Errors
+    /// Why it does not run on them, if that is known already.
+    fn ready(&self, inputs: &[Tensor]) -> Result<Option<Arc<dyn Plan>>, Error>;
 
-    /// The same, made first if it is not there. May take as long as a load, and needs no lane.
+    /// The same, made first if it is not there. May take as long as a load, and needs no lane. Called by one at a time.
     fn prepare(&self, inputs: &[Tensor]) -> Result<Arc<dyn Plan>, Error>;
+
+    /// Whether `prepare` goes through the whole model again for shapes that it has not seen, with all that a hostile
+    /// model can do then.
+    fn made_per_shape(&self) -> bool;
+
+    /// The inputs' shapes with one element along each axis that varies: those of an examination that was given none.
+    fn single(&self) -> Shapes;
 }
 
 /// A graph prepared for inputs of certain shapes. One plan serves any number of runs at once.

@@ -45,6 +45,9 @@ enum Command {
     Models(WithServer<models::Models>),
     /// Delete a function
     Delete(WithServer<functions::Delete>),
+    /// What the server starts itself as, to open an upload
+    #[command(hide = true)]
+    Prepare { order: String },
 }
 
 /// A command that talks to a server.
@@ -83,6 +86,9 @@ impl Server {
 
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Command::Prepare { order } = &cli.command {
+        return weir::prepare(order);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Failure::Local(format!("no threads can be started: {error}")).report(),
@@ -107,5 +113,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Logs(this) => this.command.run(&this.server.context()?).await,
         Command::Models(this) => this.command.run(&this.server.context()?).await,
         Command::Delete(this) => this.command.run(&this.server.context()?).await,
+        // Done before there are threads.
+        Command::Prepare { .. } => Ok(()),
     }
 }

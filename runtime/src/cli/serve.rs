@@ -48,7 +48,8 @@ impl Serve {
         let failed = |error: anyhow::Error| Failure::Local(format!("{error:#}"));
         let weir = Weir::build(&config).await.map_err(failed)?;
         tracing::info!(data_dir = %config.data_dir.display(), "listening on http://{}", weir.address());
-        weir.serve(stop()).await.map_err(|error| failed(error.into()))
+        weir.serve(stop()).await;
+        Ok(())
     }
 }
 

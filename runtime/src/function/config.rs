@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Settings;
 use crate::name::Name;
+use crate::sandbox::egress::HostPattern;
 use crate::units::{Size, span};
 
 /// What a function may use and how it is run. Every value has a default; unknown names are refused.
@@ -24,6 +25,8 @@ pub struct FunctionConfig {
     pub class: Class,
     /// Its environment; nothing else is in it.
     pub env: BTreeMap<String, String>,
+    /// Hosts that it may send requests to.
+    pub egress: Vec<HostPattern>,
     pub limits: Limits,
     /// Calls that may run at one time.
     pub max_concurrency: NonZeroU32,
@@ -42,14 +45,37 @@ pub struct FunctionConfig {
     pub reuse: NonZeroU32,
 }
 
-/// What each of the function's calls may hold.
+/// What each of the function's sandboxes, and each of its calls, may have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Linear memory of a sandbox.
     pub memory: Size,
+    /// Elements of a sandbox's tables.
+    pub table_elements: u32,
+    /// Core instances that the component is made of.
+    pub instances: u32,
+    /// Linear memories that the component has.
+    pub memories: u32,
+    /// Tables that the component has.
+    pub tables: u32,
+    /// How long a call may compute. Waiting does not count.
+    #[serde(with = "span")]
+    pub cpu_time: Duration,
     pub request_bytes: Size,
     pub response_bytes: Size,
+    /// One set of headers: a request's, an answer's, or those that a guest makes.
+    pub header_bytes: Size,
+    /// What the host keeps for a sandbox: tensors, headers, bytes on their way.
+    pub host_bytes: Size,
+    /// Handles that a guest holds at one time.
+    pub resources: u32,
+    /// What one call may log.
+    pub log_bytes: Size,
+    /// What the function may log per second, and at once after a second of silence.
+    pub log_bytes_per_second: Size,
+    /// Outgoing requests of one call.
+    pub outbound_requests: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -96,6 +122,7 @@ impl Default for FunctionConfig {
             device: Device::default(),
             class: Class::default(),
             env: BTreeMap::new(),
+            egress: vec![],
             limits: Limits::default(),
             max_concurrency: NonZeroU32::MIN.saturating_add(63),
             max_queue: 1000,
@@ -109,7 +136,22 @@ impl Default for FunctionConfig {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory: Size::mib(256), request_bytes: Size::mib(16), response_bytes: Size::mib(64) }
+        Self {
+            memory: Size::mib(256),
+            table_elements: 50_000,
+            instances: 32,
+            memories: 4,
+            tables: 32,
+            cpu_time: Duration::from_secs(10),
+            request_bytes: Size::mib(16),
+            response_bytes: Size::mib(64),
+            header_bytes: Size::bytes(64 << 10),
+            host_bytes: Size::mib(128),
+            resources: 1000,
+            log_bytes: Size::bytes(64 << 10),
+            log_bytes_per_second: Size::bytes(256 << 10),
+            outbound_requests: 16,
+        }
     }
 }
 
@@ -119,16 +161,35 @@ impl FunctionConfig {
     /// # Errors
     /// A sentence that names the field, what was asked and what is allowed.
     pub fn check(&self, settings: &Settings) -> Result<(), String> {
-        let Settings { sandbox, limits, .. } = settings;
-        at_most("limits.memory", self.limits.memory, sandbox.max_memory)?;
-        at_most("limits.request_bytes", self.limits.request_bytes, limits.request_bytes)?;
-        at_most("limits.response_bytes", self.limits.response_bytes, limits.response_bytes)?;
-        at_most("max_concurrency", self.max_concurrency, sandbox.sandboxes)?;
-        at_most("max_queue", self.max_queue, limits.queue)?;
+        let (asked, most) = (&self.limits, &settings.limits);
+        for (field, asked, most) in [
+            ("memory", asked.memory, most.memory),
+            ("request_bytes", asked.request_bytes, most.request_bytes),
+            ("response_bytes", asked.response_bytes, most.response_bytes),
+            ("header_bytes", asked.header_bytes, most.header_bytes),
+            ("host_bytes", asked.host_bytes, most.host_bytes),
+            ("log_bytes", asked.log_bytes, most.log_bytes),
+            ("log_bytes_per_second", asked.log_bytes_per_second, most.log_bytes_per_second),
+        ] {
+            at_most(&format!("limits.{field}"), asked, most)?;
+        }
+        for (field, asked, most) in [
+            ("limits.table_elements", asked.table_elements, most.table_elements),
+            ("limits.instances", asked.instances, most.instances),
+            ("limits.memories", asked.memories, most.memories),
+            ("limits.tables", asked.tables, most.tables),
+            ("limits.resources", asked.resources, most.resources),
+            ("limits.outbound_requests", asked.outbound_requests, most.outbound_requests),
+            ("max_concurrency", self.max_concurrency.get(), settings.sandbox.sandboxes.get()),
+            ("max_queue", self.max_queue, most.queue),
+        ] {
+            at_most(field, asked, most)?;
+        }
         let spans = [
-            ("idle_timeout", self.idle_timeout, limits.idle_timeout),
-            ("startup_timeout", self.startup_timeout, limits.startup_timeout),
-            ("request_timeout", self.request_timeout, limits.request_timeout),
+            ("limits.cpu_time", asked.cpu_time, most.cpu_time),
+            ("idle_timeout", self.idle_timeout, most.idle_timeout),
+            ("startup_timeout", self.startup_timeout, most.startup_timeout),
+            ("request_timeout", self.request_timeout, most.request_timeout),
         ];
         for (field, asked, most) in spans {
             if asked.is_zero() {
@@ -182,6 +243,15 @@ mod tests {
         );
         assert_eq!(refusal(r#"{"request_timeout": "1h"}"#), "request_timeout is 1h; the most here is 10m");
         assert_eq!(refusal(r#"{"startup_timeout": "0s"}"#), "startup_timeout must be longer than nothing");
+        assert_eq!(
+            refusal(r#"{"limits": {"resources": 100001}}"#),
+            "limits.resources is 100001; the most here is 100000"
+        );
+        assert_eq!(
+            refusal(r#"{"limits": {"cpu_time": "1h"}}"#),
+            "limits.cpu_time is 1h; the most here is 10m"
+        );
+        assert!(refusal(r#"{"egress": ["http://example.com"]}"#).contains("`http://example.com`"));
         assert!(refusal(r#"{"models": ["../x"]}"#).contains("models: "));
         assert!(refusal(r#"{"env": {"A=B": "c"}}"#).contains("`A=B`"));
     }

@@ -17,8 +17,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
-pub use config::FunctionConfig;
-pub use pool::{End, NoSandbox, Ticket, first_line};
+pub use config::{FunctionConfig, Limits};
+pub use pool::{End, NoAnswer, Ticket};
 pub use revision::{Revision, RevisionRecord};
 pub use wake::StartError;
 

@@ -1,30 +1,33 @@
 //! The sandboxes of one awake revision.
 //!
-//! `wasmtime_wasi_http`'s handler drives guests of both `wasi:http` versions; this is what it asks of its host: how a
-//! sandbox is made, how many calls it serves, and when it ends. A sandbox serves one call at a time. It ends with its
-//! last call, when a call's deadline passes or its client goes away, when the guest traps, when its function goes to
-//! zero, or, idle, when another function wants a sandbox and the machine has no more. After anything but an ordinary
-//! answer it is never used again.
+//! A call gets an idle sandbox, or a new one, which then is a task of its own and serves one call at a time. It ends
+//! with its last call, when a call's time is up or its client goes away, when the guest traps or meets a limit, when
+//! its function goes to zero, or, idle, when another function wants a sandbox and the machine has no more. After
+//! anything but an ordinary answer it is never used again.
+//!
+//! Two clocks watch a guest: the engine's epochs, at which a spinning one yields and is asked what it has computed, and
+//! the task around it, which sees the call's end whatever the guest does or waits for.
 
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::{Request, Response};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use wasmtime::component::GuestTaskId;
-use wasmtime::{Engine, Store, StoreContextMut};
-use wasmtime_wasi_http::WasiHttpView;
-use wasmtime_wasi_http::handler::{
-    HandlerState, Instance, ProxyPre, ShouldAccept, WorkerExpiration, WorkerState, WorkerStatus,
-};
+use wasmtime::component::Accessor;
+use wasmtime::{AsContextMut, Engine, PoolConcurrencyLimitError, Store};
+use wasmtime_wasi_http::handler::{Prepared, Proxy, ProxyPre};
+use wasmtime_wasi_http::{WasiBody, WasiHttpView};
 
 use super::wake::{ColdStart, Use};
 use crate::admission::Sandboxes;
-use crate::sandbox::store::{self, Common, Host};
+use crate::limits::{Exceeded, Limit};
+use crate::sandbox::met;
+use crate::sandbox::meter::Meter;
+use crate::sandbox::store::{self, Common, Host, computed};
 use crate::telemetry::Telemetry;
 
 /// What the pool of one awake revision is made of.
@@ -33,7 +36,7 @@ pub struct Pool {
     pub pre: ProxyPre<Host>,
     pub common: Common,
     /// Calls that one sandbox serves.
-    pub reuse: usize,
+    pub reuse: u32,
     pub startup_timeout: Duration,
     pub idle_timeout: Duration,
     /// The node's sandboxes.
@@ -42,6 +45,8 @@ pub struct Pool {
     pub telemetry: Arc<Telemetry>,
     /// Cancelled when the function goes to zero.
     pub retired: CancellationToken,
+    /// Where idle sandboxes wait for their next call, the last used last.
+    pub idle: Mutex<Vec<oneshot::Sender<Work>>>,
 }
 
 /// One call, as it goes to its sandbox; what it holds comes back when the sandbox is done with it.
@@ -61,76 +66,229 @@ pub struct Ticket {
     pub _awake: Use,
 }
 
+/// A call on its way into a sandbox.
+pub struct Work {
+    request: Request<WasiBody>,
+    ticket: Ticket,
+    answer: futures::channel::oneshot::Sender<wasmtime::Result<Response<WasiBody>>>,
+}
+
 /// Why a sandbox ended in the middle of a call.
 #[derive(Debug)]
 pub enum End {
     /// The guest trapped, or the host failed under it.
     Failed(String),
-    /// The call's deadline passed.
-    TimedOut,
+    /// A limit was met.
+    Exceeded(Exceeded),
+    /// The guest returned, after it was refused something: if it gave no answer, this may be why.
+    Returned(Exceeded),
 }
 
-/// Why no sandbox could be made.
+/// Why a call has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum NoSandbox {
+pub enum NoAnswer {
     #[error("all sandboxes of this machine are in use")]
     AllInUse,
-    #[error("the component did not start within {}", humantime::format_duration(*.0))]
-    Slow(Duration),
+    /// No sandbox could be made within a limit.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
+    #[error("the function cannot start: {0}")]
+    NoStart(String),
+    /// The sandbox ended or the guest returned without one: the ticket's `ended` says more.
+    #[error("the function ended")]
+    Ended,
 }
 
-impl HandlerState for Pool {
-    type StoreData = Host;
-    type WorkerExpiration = Expiry;
-    type WorkerState = Sandbox;
+/// A sandbox that no guest has run in but for its start.
+struct Sandbox {
+    store: Store<Host>,
+    proxy: Proxy,
+    /// One of the node's sandboxes. It outlives the store, whose place in the engine's pool it stands for.
+    permit: OwnedSemaphorePermit,
+}
 
-    async fn instantiate(&self) -> wasmtime::Result<Instance<Host, Expiry, Sandbox>> {
+impl Pool {
+    /// Runs a call in a sandbox, up to its answer's head. Dropping it before that takes the call out of the queue for
+    /// a sandbox; `ticket.gone` ends it from there on.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub async fn call(
+        self: &Arc<Self>,
+        request: Request<WasiBody>,
+        ticket: Ticket,
+    ) -> Result<Response<WasiBody>, NoAnswer> {
+        let (answer, answered) = futures::channel::oneshot::channel();
+        let mut work = Work { request, ticket, answer };
+        loop {
+            let Some(idle) = self.idle().pop() else {
+                let sandbox = self.start().await?;
+                tokio::spawn(Arc::clone(self).live(sandbox, work));
+                break;
+            };
+            match idle.send(work) {
+                Ok(()) => break,
+                // That one has ended meanwhile.
+                Err(back) => work = back,
+            }
+        }
+        match answered.await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(_)) | Err(_) => Err(NoAnswer::Ended),
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<oneshot::Sender<Work>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new sandbox, as soon as the node has one.
+    async fn start(&self) -> Result<Sandbox, NoAnswer> {
         let start_by = Instant::now() + self.startup_timeout;
-        let permit = self
-            .sandboxes
-            .enter(self.startup_timeout)
-            .await
-            .map_err(|_| wasmtime::Error::new(NoSandbox::AllInUse))?;
+        let permit = self.sandboxes.enter(self.startup_timeout).await.map_err(|_| NoAnswer::AllInUse)?;
         let started = Instant::now();
-        let mut store = store::new_store(&self.engine, &self.common, self.telemetry.sandbox());
-        let proxy = tokio::time::timeout_at(start_by, self.pre.instantiate_async(&mut store))
-            .await
-            .map_err(|_| wasmtime::Error::new(NoSandbox::Slow(self.startup_timeout)))??;
+        let mut store = store::new_store(&self.engine, &self.common).inspect_err(|exceeded| {
+            self.telemetry.limit(exceeded.limit);
+            tracing::warn!(%exceeded, "no memory for another sandbox");
+        })?;
+        let (meter, met) = (store.data().meter(), store.data().met.clone());
+        let start = meter.metered(self.pre.instantiate_async(&mut store));
+        let proxy = match tokio::time::timeout_at(start_by, start).await {
+            Ok(Ok(proxy)) => proxy,
+            Ok(Err(error)) if error.is::<PoolConcurrencyLimitError>() => return Err(NoAnswer::AllInUse),
+            Ok(Err(error)) => {
+                let reason = first_line(&error);
+                let exceeded = met::exceeded(&error, &self.common.engines());
+                if let Some(exceeded) = &exceeded {
+                    met.note(exceeded.clone());
+                }
+                store.data().log.note(format!("the function cannot start: {reason}"));
+                return Err(exceeded.or(met.last()).map_or(NoAnswer::NoStart(reason), NoAnswer::Exceeded));
+            }
+            Err(_) => {
+                let most = humantime::format_duration(self.startup_timeout);
+                let slow =
+                    Exceeded::new(Limit::StartTime, format!("the component did not start within {most}"));
+                met.note(slow.clone());
+                return Err(slow.into());
+            }
+        };
         if self.cold.first_sandbox(started.elapsed()) {
             self.telemetry.cold_start_sandbox(started.elapsed());
         }
-        let current = Arc::new(Current::default());
-        Ok(Instance {
-            store,
-            proxy,
-            view: WasiHttpView::http,
-            expiration: Expiry {
-                current: Arc::clone(&current),
-                wait: None,
-                answered: None,
-                idle: None,
-                retired: self.retired.clone(),
-                sandboxes: Arc::clone(&self.sandboxes),
-                idle_timeout: self.idle_timeout,
-            },
-            state: Sandbox { current, reuse: self.reuse, _permit: permit },
-        })
+        Ok(Sandbox { store, proxy, permit })
+    }
+
+    /// A sandbox's life.
+    async fn live(self: Arc<Self>, sandbox: Sandbox, first: Work) {
+        let Sandbox { mut store, proxy, permit } = sandbox;
+        let meter = store.data().meter();
+        let current = Current::default();
+        let ending = {
+            let guest = async |accessor: &Accessor<Host>| self.serve(accessor, &proxy, &current, first).await;
+            let mut guest = pin!(store.run_concurrent(guest));
+            let mut watch = Watch { meter: &meter, cpu_time: self.common.limits.cpu_time, wait: None };
+            std::future::poll_fn(|cx| match meter.poll(guest.as_mut(), cx) {
+                Poll::Ready(result) => Poll::Ready(Ending::Returned(result.flatten())),
+                Poll::Pending => watch.poll(&current, cx),
+            })
+            .await
+        };
+        let host = store.data();
+        host.log.finish();
+        let call = current.lock().take();
+        let end = match ending {
+            Ending::Returned(Ok(())) => host.met.last().map(End::Returned),
+            Ending::Returned(Err(error)) => {
+                let reason = first_line(&error);
+                if let Some(exceeded) = met::exceeded(&error, &self.common.engines()) {
+                    host.met.note(exceeded);
+                }
+                host.log.note(format!("the sandbox was ended: {reason}"));
+                Some(host.met.last().map_or(End::Failed(reason), End::Exceeded))
+            }
+            Ending::Exceeded(exceeded) => {
+                host.met.note(exceeded.clone());
+                Some(End::Exceeded(exceeded))
+            }
+            Ending::Gone => None,
+        };
+        if let (Some(end), Some(call)) = (end, call) {
+            // The caller may have its answer already, and nobody is there to tell.
+            let _ = call.ticket.ended.send(end);
+        }
+        // Only now the guest's open bodies close: whoever reads them has been told.
+        drop(store);
+        drop(permit);
+    }
+
+    /// Serves calls one after another, as many as one sandbox may.
+    async fn serve(
+        &self,
+        accessor: &Accessor<Host>,
+        proxy: &Proxy,
+        current: &Current,
+        mut work: Work,
+    ) -> wasmtime::Result<()> {
+        for left in (0..self.reuse).rev() {
+            let Work { request, ticket, answer } = work;
+            let deadline = Instant::now() + ticket.patience;
+            let answered = ticket.answered.clone();
+            let prepared = accessor.with(|mut store| {
+                let mut store = store.as_context_mut();
+                store.data_mut().begin(ticket.number, deadline);
+                Prepared::new(store, proxy, request, WasiHttpView::http, answer)
+            });
+            *current.lock() = Some(Running { ticket, deadline });
+            // The call's end is seen from outside the guest, by `Watch`.
+            prepared?.run(accessor, std::future::pending()).await?;
+            std::future::poll_fn(|cx| accessor.poll_no_interesting_tasks(cx)).await;
+            if left == 0 {
+                break;
+            }
+            // The guest is done, but whether it answered is known only when its answer has arrived.
+            answered.cancelled().await;
+            match self.next(current).await {
+                Some(next) => work = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits, idle, for the next call.
+    async fn next(&self, current: &Current) -> Option<Work> {
+        let (sender, mut receiver) = oneshot::channel();
+        self.idle().push(sender);
+        // What the call held goes back only now, so that the next call finds this sandbox.
+        drop(current.lock().take());
+        let unwanted = async {
+            tokio::select! {
+                () = self.retired.cancelled() => {}
+                () = self.sandboxes.wanted() => {}
+                () = tokio::time::sleep(self.idle_timeout) => {}
+            }
+        };
+        tokio::select! {
+            work = &mut receiver => work.ok(),
+            () = unwanted => {
+                // A call may have come at the last moment.
+                receiver.close();
+                let work = receiver.try_recv().ok();
+                self.idle().retain(|idle| !idle.is_closed());
+                work
+            }
+        }
     }
 }
 
-/// The call that a sandbox serves now, or served last.
+/// The call that a sandbox serves now.
 #[derive(Default)]
-struct Current {
-    running: Mutex<Option<Running>>,
-    /// Whether the sandbox has been offered for another call since its last one answered.
-    offered: AtomicBool,
-    /// Whether the sandbox was ended from outside.
-    expired: AtomicBool,
-}
+struct Current(Mutex<Option<Running>>);
 
 impl Current {
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,79 +297,13 @@ struct Running {
     deadline: Instant,
 }
 
-/// Decides how many calls a sandbox serves, and sees it end.
-pub struct Sandbox {
-    current: Arc<Current>,
-    reuse: usize,
-    /// One of the node's sandboxes. It outlives the store, whose place in the engine's pool it stands for.
-    _permit: OwnedSemaphorePermit,
-}
-
-type Wait = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
-
-/// Until nobody waits for a call's answer, or its time is up.
-fn end_of(call: &Running) -> Wait {
-    let (gone, deadline) = (call.ticket.gone.clone(), call.deadline);
-    Box::pin(async move {
-        tokio::select! {
-            () = gone.cancelled_owned() => {}
-            () = tokio::time::sleep_until(deadline) => {}
-        }
-    })
-}
-
-impl WorkerState for Sandbox {
-    type StoreData = Host;
-    type RequestData = Ticket;
-
-    fn should_accept_request(&self, running: usize, served: usize) -> ShouldAccept {
-        let current = self.current.lock();
-        let (gone, answered) = current.as_ref().map_or((false, true), |last| {
-            (last.ticket.gone.is_cancelled(), last.ticket.answered.is_cancelled())
-        });
-        if served >= self.reuse || gone {
-            ShouldAccept::Never
-        } else if running > 0 || !answered {
-            ShouldAccept::No
-        } else {
-            self.current.offered.store(true, Ordering::Relaxed);
-            ShouldAccept::Yes
-        }
-    }
-
-    fn on_request_start(&self, mut store: StoreContextMut<'_, Host>, ticket: Ticket, _: GuestTaskId) -> Wait {
-        let deadline = Instant::now() + ticket.patience;
-        store.data_mut().begin(ticket.number, deadline);
-        *self.current.lock() = Some(Running { ticket, deadline });
-        self.current.offered.store(false, Ordering::Relaxed);
-        // The call's end is seen from outside the guest, by `Expiry`.
-        Box::pin(std::future::pending())
-    }
-
-    fn drop(&self, store: Store<Host>, result: wasmtime::Result<()>) {
-        let log = store.data().log.clone();
-        log.finish();
-        let last = self.current.lock().take();
-        let expired = self.current.expired.load(Ordering::Relaxed);
-        if let Err(error) = result {
-            let end = if !expired {
-                let reason = first_line(&error);
-                log.note(format!("the sandbox was ended: {reason}"));
-                Some(End::Failed(reason))
-            } else if last.as_ref().is_some_and(|call| call.deadline <= Instant::now()) {
-                log.note("the call was ended: its time was up".to_owned());
-                Some(End::TimedOut)
-            } else {
-                None
-            };
-            if let (Some(end), Some(call)) = (end, last) {
-                // The caller may have its answer already, and nobody is there to tell.
-                let _ = call.ticket.ended.send(end);
-            }
-        }
-        // Only now the guest's open bodies close: whoever reads them has been told.
-        drop(store);
-    }
+/// How a sandbox's life ended.
+enum Ending {
+    /// By itself: after its last call, idle, or with a trap.
+    Returned(wasmtime::Result<()>),
+    Exceeded(Exceeded),
+    /// Nobody waits for the call's answer.
+    Gone,
 }
 
 /// What a guest's failure says about itself, without the addresses.
@@ -219,87 +311,41 @@ pub fn first_line(error: &wasmtime::Error) -> String {
     error.root_cause().to_string().lines().next().unwrap_or("no reason given").to_owned()
 }
 
-/// Decides when a sandbox ends, from outside the guest, so that neither a spinning nor a waiting one can put it off.
-pub struct Expiry {
-    current: Arc<Current>,
-    wait: Option<(u64, Wait)>,
-    answered: Option<Wait>,
-    /// Until the function goes to zero or another function wants a sandbox; until it has waited long enough for a call.
-    idle: Option<(Wait, Pin<Box<Sleep>>)>,
-    retired: CancellationToken,
-    sandboxes: Arc<Sandboxes>,
-    idle_timeout: Duration,
+/// Sees a call's end from outside the guest, so that neither a spinning nor a waiting one can put it off.
+struct Watch<'a> {
+    meter: &'a Meter,
+    cpu_time: Duration,
+    /// By the call's number, until its time is up or nobody waits for it.
+    wait: Option<(u64, Pin<Box<dyn Future<Output = Ending> + Send>>)>,
 }
 
-impl WorkerExpiration for Expiry {
-    fn poll(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        status: WorkerStatus,
-        start: std::time::Instant,
-    ) -> Poll<()> {
-        let me = self.get_mut();
-        match status {
-            WorkerStatus::Idle => {
-                let mut current = me.current.lock();
-                if let Some(last) = current.as_ref() {
-                    // The guest is done, but whether it answered is known only when its answer has arrived.
-                    let answered = last.ticket.answered.clone();
-                    let answered = me.answered.get_or_insert_with(|| Box::pin(answered.cancelled_owned()));
-                    if answered.as_mut().poll(cx).is_pending() {
-                        drop(current);
-                        return me.poll_end(cx);
-                    }
-                    if !me.current.offered.load(Ordering::Relaxed) {
-                        // The answer arrived after the handler asked whether there may be another call: it must ask
-                        // again, and only then the call's permit goes back, so that the next call finds this sandbox.
-                        cx.waker().wake_by_ref();
-                        drop(current);
-                        return me.poll_end(cx);
-                    }
-                    // What the call held goes back while the sandbox waits for the next one.
-                    current.take();
-                    me.answered = None;
-                    me.wait = None;
-                }
-                drop(current);
-                let end = Instant::from_std(start) + me.idle_timeout;
-                let (retired, sandboxes) = (&me.retired, &me.sandboxes);
-                let (unwanted, idle) = me.idle.get_or_insert_with(|| {
-                    let (retired, sandboxes) = (retired.clone(), Arc::clone(sandboxes));
-                    let unwanted = async move {
-                        tokio::select! {
-                            () = retired.cancelled() => {}
-                            () = sandboxes.wanted() => {}
-                        }
-                    };
-                    (Box::pin(unwanted), Box::pin(tokio::time::sleep_until(end)))
-                });
-                if idle.deadline() != end {
-                    idle.as_mut().reset(end);
-                }
-                if unwanted.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { idle.as_mut().poll(cx) }
-            }
-            WorkerStatus::Requests | WorkerStatus::PostReturn => me.poll_end(cx),
-        }
-    }
-}
-
-impl Expiry {
-    /// Whether the current call's time is up or its client gone.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let current = self.current.lock();
+impl Watch<'_> {
+    fn poll(&mut self, current: &Current, cx: &mut Context<'_>) -> Poll<Ending> {
+        let current = current.lock();
         let Some(call) = current.as_ref() else { return Poll::Pending };
+        // A guest that waits often may never be seen at a tick of the epoch.
+        if let Err(exceeded) = computed(self.meter, self.cpu_time) {
+            return Poll::Ready(Ending::Exceeded(exceeded));
+        }
         let number = call.ticket.number;
-        if self.wait.as_ref().is_none_or(|(waited, _)| *waited != number) {
-            self.wait = Some((number, end_of(call)));
+        let (waited, wait) = self.wait.get_or_insert_with(|| (number, end_of(call)));
+        if *waited != number {
+            (*waited, *wait) = (number, end_of(call));
         }
-        drop(current);
-        let Some((_, wait)) = &mut self.wait else { return Poll::Pending };
-        let end = wait.as_mut().poll(cx);
-        if end.is_ready() {
-            self.current.expired.store(true, Ordering::Relaxed);
-        }
-        end
+        wait.as_mut().poll(cx)
     }
+}
+
+fn end_of(call: &Running) -> Pin<Box<dyn Future<Output = Ending> + Send>> {
+    let (gone, deadline, patience) = (call.ticket.gone.clone(), call.deadline, call.ticket.patience);
+    Box::pin(async move {
+        tokio::select! {
+            () = gone.cancelled_owned() => Ending::Gone,
+            () = tokio::time::sleep_until(deadline) => {
+                let most = humantime::format_duration(patience);
+                let detail = format!("the call was not done within {most}: its time was up");
+                Ending::Exceeded(Exceeded::new(Limit::RequestTime, detail))
+            }
+        }
+    })
 }

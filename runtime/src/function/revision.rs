@@ -71,13 +71,18 @@ impl Revision {
     }
 
     pub(super) fn common(&self, models: Arc<ModelAccess>) -> Common {
+        let node = &self.node;
         Common {
             env: self.config.env.clone(),
             revision: self.number,
             log: Arc::clone(&self.log),
             models,
-            memory: self.config.limits.memory.as_usize(),
-            table_elements: self.node.settings.sandbox.table_elements,
+            limits: self.config.limits.clone(),
+            stack: node.settings.sandbox.stack,
+            hosts: self.config.egress.clone().into(),
+            egress: Arc::clone(&node.egress),
+            memory: Arc::clone(&node.memory),
+            telemetry: Arc::clone(&node.telemetry),
         }
     }
 

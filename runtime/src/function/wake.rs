@@ -12,10 +12,10 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use wasmtime_wasi_http::handler::ProxyHandler;
 
 use super::pool::Pool;
 use super::revision::Revision;
+use crate::limits::Limit;
 use crate::sandbox::wasi_nn::ModelAccess;
 use crate::telemetry::Gauge;
 
@@ -43,7 +43,7 @@ pub enum StartError {
 
 /// A revision with its code mapped and its sandboxes possible.
 pub struct Awake {
-    pub handler: ProxyHandler<Pool>,
+    pool: Arc<Pool>,
     models: Arc<ModelAccess>,
     active: AtomicU32,
     last_used: Mutex<Instant>,
@@ -96,8 +96,8 @@ impl Awake {
 }
 
 impl Use {
-    pub fn handler(&self) -> &ProxyHandler<Pool> {
-        &self.0.handler
+    pub fn pool(&self) -> Arc<Pool> {
+        Arc::clone(&self.0.pool)
     }
 }
 
@@ -143,15 +143,17 @@ impl Revision {
             }
         };
         let patience = self.config.startup_timeout;
-        let awake =
-            tokio::time::timeout(patience, start).await.map_err(|_| StartError::TimedOut(patience))??;
+        let awake = tokio::time::timeout(patience, start).await.map_err(|_| {
+            self.node.telemetry.limit(Limit::StartTime);
+            StartError::TimedOut(patience)
+        })??;
         Ok(awake.enter())
     }
 
     /// Maps the code, makes the pool, and becomes ready.
     async fn start(self: Arc<Self>) -> Result<Arc<Awake>, StartError> {
         let started = Instant::now();
-        let code = match self.node.code(&self.digest).await {
+        let code = match self.node.deployed_code(&self.digest).await {
             Ok(code) => code,
             Err(error) => return Err(self.fail(format!("{error:#}"))),
         };
@@ -173,16 +175,17 @@ impl Revision {
             engine: node.compiler.engine().clone(),
             pre: code.pre,
             common: self.common(Arc::clone(&models)),
-            reuse: usize::try_from(self.config.reuse.get()).unwrap_or(usize::MAX),
+            reuse: self.config.reuse.get(),
             startup_timeout: self.config.startup_timeout,
             idle_timeout: self.config.idle_timeout,
             sandboxes: Arc::clone(&node.sandboxes),
             cold: Arc::clone(&cold),
             telemetry: Arc::clone(&node.telemetry),
             retired: retired.clone(),
+            idle: Mutex::default(),
         };
         let awake = Arc::new(Awake {
-            handler: ProxyHandler::new(pool),
+            pool: Arc::new(pool),
             models,
             active: AtomicU32::new(0),
             last_used: Mutex::new(Instant::now()),

@@ -4,12 +4,6 @@
 //! the function writes it. Whatever goes wrong before the answer's head is a problem; after it the connection
 //! breaks off, so that half an answer is never taken for a whole one.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -18,17 +12,22 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime_wasi_http::WasiBody;
-use wasmtime_wasi_http::handler::InstantiationError;
 
 use super::problem::{Code, Problem};
 use crate::admission::Refusal;
-use crate::function::{End, Function, NoSandbox, Revision, Ticket, first_line};
+use crate::function::{End, Function, NoAnswer, Revision, Ticket};
+use crate::limits::{Exceeded, Limit};
 use crate::node::Node;
 use crate::telemetry::Outcome;
+use crate::units::Size;
 
 /// `ANY /fn/{tenant}/{function}/{*path}`
 pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Response, Problem> {
@@ -76,6 +75,16 @@ impl Call {
             .route(self.function.count_call())
             .ok_or_else(|| Problem::no_function(&self.function.name))?;
         let limits = &revision.config.limits;
+        let met = |exceeded: Exceeded| {
+            self.node.telemetry.limit(exceeded.limit);
+            tracing::info!(function = %revision.function, %exceeded, "a limit was met");
+            exceeded
+        };
+        check_headers(&request, limits.header_bytes).map_err(&met).map_err(|exceeded| {
+            // Here it is the client's doing.
+            Problem::new(Code::HeadersTooLarge, exceeded.detail)
+        })?;
+        check_body(&request, limits.request_bytes).map_err(&met)?;
         let (request, overflow) = admit_body(request, limits.request_bytes.as_u64())?;
         let patience = revision.config.request_timeout;
         let permit = revision.gate.enter(patience).await.map_err(|refusal| refused(&revision, &refusal))?;
@@ -86,7 +95,7 @@ impl Call {
         let guard = gone.clone().drop_guard();
         let answered = CancellationToken::new();
         let (told, end) = oneshot::channel();
-        let handler = awake.handler().clone();
+        let pool = awake.pool();
         let ticket = Ticket {
             number: self.node.next_call(),
             patience,
@@ -96,32 +105,35 @@ impl Call {
             _permit: permit,
             _awake: awake,
         };
-        let result = handler.handle(ticket, request).await;
+        let result = pool.call(request, ticket).await;
         if overflow.load(Ordering::Relaxed) {
             let most = limits.request_bytes;
-            return Err(Problem::new(
-                Code::TooLarge,
-                format!("the body is larger than {most}, the most for this function"),
-            ));
+            let detail = format!("the body is larger than {most}, the most for this function");
+            return Err(met(Exceeded::new(Limit::RequestBytes, detail)).into());
         }
         let response = match result {
             Ok(response) => response,
-            Err(error) => match not_started(&error) {
-                Some(problem) => return Err(problem),
-                // The sandbox knows why it ended, and is on its way to its end now.
-                None => {
-                    drop(guard);
-                    return Err(ended(end.await.ok(), patience));
-                }
-            },
+            // The sandbox knows why it ended, and is on its way to its end now.
+            Err(NoAnswer::Ended) => {
+                drop(guard);
+                return Err(ended(end.await.ok()));
+            }
+            Err(none) => return Err(none.into()),
         };
+        if response.status().is_informational() {
+            // It would be about the connection, which is not the function's.
+            let detail = format!(
+                "the function answered with status {}, which is not for it to give",
+                response.status()
+            );
+            return Err(Problem::new(Code::FunctionFailed, detail));
+        }
         let most = limits.response_bytes;
         let length = response.body().size_hint().lower();
         if length > most.as_u64() {
-            return Err(Problem::new(
-                Code::ResponseTooLarge,
-                format!("the function's answer has {length} bytes; the most for this function is {most}"),
-            ));
+            let detail =
+                format!("the function's answer has {length} bytes; the most for this function is {most}");
+            return Err(met(Exceeded::new(Limit::ResponseBytes, detail)).into());
         }
         answered.cancel();
         Ok((response, Hold { guard, end, left: most.as_u64() }))
@@ -152,7 +164,17 @@ struct Hold {
 
 fn outcome(code: Code) -> Outcome {
     match code {
-        Code::FunctionFailed | Code::ResponseTooLarge => Outcome::Failed,
+        Code::FunctionFailed
+        | Code::ResponseTooLarge
+        | Code::MemoryLimit
+        | Code::TableLimit
+        | Code::InstanceLimit
+        | Code::CpuLimit
+        | Code::StackLimit
+        | Code::HostMemoryLimit
+        | Code::ResourceLimit
+        | Code::HeaderLimit
+        | Code::OutboundLimit => Outcome::Failed,
         Code::RequestTimeout => Outcome::TimedOut,
         Code::NotFound
         | Code::MethodNotAllowed
@@ -160,6 +182,8 @@ fn outcome(code: Code) -> Outcome {
         | Code::InvalidRequest
         | Code::UnsupportedMediaType
         | Code::TooLarge
+        | Code::UploadTimeout
+        | Code::HeadersTooLarge
         | Code::InvalidConfig
         | Code::InvalidComponent
         | Code::InvalidModel
@@ -167,8 +191,14 @@ fn outcome(code: Code) -> Outcome {
         | Code::ModelInUse
         | Code::FunctionOverloaded
         | Code::ServerOverloaded
+        | Code::NodeMemory
         | Code::StartFailed
         | Code::StartTimeout
+        | Code::PreparationTimeout
+        | Code::PreparationMemory
+        | Code::PreparationFailed
+        | Code::ModelMemory
+        | Code::OperatorCost
         | Code::Internal => Outcome::Refused,
     }
 }
@@ -191,12 +221,9 @@ fn refused(revision: &Revision, refusal: &Refusal) -> Problem {
 }
 
 /// What the end of a sandbox without an answer is to the client.
-fn ended(end: Option<End>, patience: Duration) -> Problem {
+fn ended(end: Option<End>) -> Problem {
     match end {
-        Some(End::TimedOut) => {
-            let patience = humantime::format_duration(patience);
-            Problem::new(Code::RequestTimeout, format!("the function had no answer within {patience}"))
-        }
+        Some(End::Exceeded(exceeded) | End::Returned(exceeded)) => exceeded.into(),
         Some(End::Failed(reason)) => {
             Problem::new(Code::FunctionFailed, format!("the function ended without an answer: {reason}"))
         }
@@ -204,32 +231,40 @@ fn ended(end: Option<End>, patience: Duration) -> Problem {
     }
 }
 
-/// What it is to the client that no sandbox could be made; `None` when one was, and its end tells more.
-fn not_started(error: &wasmtime::Error) -> Option<Problem> {
-    let instantiation = error.downcast_ref::<InstantiationError<Ticket>>()?;
-    Some(match instantiation.error.downcast_ref::<NoSandbox>() {
-        Some(NoSandbox::AllInUse) => Problem::new(Code::ServerOverloaded, NoSandbox::AllInUse.to_string()),
-        Some(slow @ NoSandbox::Slow(_)) => Problem::new(Code::StartTimeout, slow.to_string()),
-        None => Problem::new(
-            Code::StartFailed,
-            format!("the function cannot start: {}", first_line(&instantiation.error)),
-        ),
-    })
+impl From<NoAnswer> for Problem {
+    fn from(none: NoAnswer) -> Self {
+        match none {
+            NoAnswer::AllInUse => Self::new(Code::ServerOverloaded, none.to_string()),
+            NoAnswer::Exceeded(exceeded) => exceeded.into(),
+            NoAnswer::NoStart(_) => Self::new(Code::StartFailed, none.to_string()),
+            NoAnswer::Ended => ended(None),
+        }
+    }
+}
+
+/// Counted as they go over the wire in HTTP/1. Source: RFC 9112, section 5.
+fn check_headers(request: &Request, most: Size) -> Result<(), Exceeded> {
+    let line = |(name, value): (&http::HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+    let bytes: usize = request.headers().iter().map(line).fold(0, usize::saturating_add);
+    if bytes <= most.as_usize() {
+        return Ok(());
+    }
+    let detail = format!("the headers have {bytes} bytes; the most for this function is {most}");
+    Err(Exceeded::new(Limit::HeaderBytes, detail))
+}
+
+fn check_body(request: &Request, most: Size) -> Result<(), Exceeded> {
+    let bytes = request.body().size_hint().lower();
+    if bytes <= most.as_u64() {
+        return Ok(());
+    }
+    let detail = format!("the body has {bytes} bytes; the most for this function is {most}");
+    Err(Exceeded::new(Limit::RequestBytes, detail))
 }
 
 /// The request as the function sees it, and a flag that is set if its body grows beyond `most` bytes.
 fn admit_body(request: Request, most: u64) -> Result<(http::Request<WasiBody>, Arc<AtomicBool>), Problem> {
     let (mut parts, body) = request.into_parts();
-    let length = body.size_hint().lower();
-    if length > most {
-        return Err(Problem::new(
-            Code::TooLarge,
-            format!(
-                "the body has {length} bytes; the most for this function is {}",
-                crate::units::Size::bytes(most)
-            ),
-        ));
-    }
     parts.uri = inner_uri(&parts.uri)?;
     remove_hop_by_hop(&mut parts.headers);
     // HTTP/1.0 clients may leave it out; guests may not be given none.
@@ -374,8 +409,12 @@ impl HttpBody for Answer {
             // A sandbox says that it failed before its body closes, so this cannot miss it.
             None => match self.end.try_recv() {
                 Ok(End::Failed(reason)) => return self.break_off(Outcome::Failed, reason),
-                Ok(End::TimedOut) => return self.break_off(Outcome::TimedOut, "its time was up".to_owned()),
-                Err(_) => {
+                Ok(End::Exceeded(exceeded)) => {
+                    let timed_out = exceeded.limit == Limit::RequestTime;
+                    let outcome = if timed_out { Outcome::TimedOut } else { Outcome::Failed };
+                    return self.break_off(outcome, exceeded.detail);
+                }
+                Ok(End::Returned(_)) | Err(_) => {
                     self.complete();
                     return Poll::Ready(None);
                 }
@@ -385,6 +424,7 @@ impl HttpBody for Answer {
         };
         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
         let Some(left) = self.left.checked_sub(bytes) else {
+            self.call.node.telemetry.limit(Limit::ResponseBytes);
             let reason = "the answer is larger than the function may send".to_owned();
             return self.break_off(Outcome::Failed, reason);
         };

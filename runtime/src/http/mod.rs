@@ -1,6 +1,7 @@
 //! The HTTP surface.
 //!
 //! ```text
+//! serve.rs       connections
 //! call.rs        a call of a function, down to its sandbox and back
 //! functions.rs   deploy, list, status, traffic, logs, delete
 //! models.rs      upload, list, signature, delete
@@ -12,6 +13,7 @@ mod call;
 mod functions;
 mod models;
 pub mod problem;
+pub mod serve;
 mod upload;
 
 use std::sync::Arc;
@@ -64,8 +66,10 @@ pub fn router(node: Arc<Node>) -> Router {
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Result<Response, Problem> {
-    let text =
-        node.telemetry.text(&node.service.stats()).map_err(|error| Problem::internal(&error.into()))?;
+    let text = node
+        .telemetry
+        .text(&node.service.stats(), &node.memory)
+        .map_err(|error| Problem::internal(&error.into()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

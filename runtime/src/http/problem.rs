@@ -8,6 +8,8 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 
 use crate::function::StartError;
+use crate::limits::Exceeded;
+use crate::preparation::Unprepared;
 
 /// The stable codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,6 +20,7 @@ pub enum Code {
     InvalidRequest,
     UnsupportedMediaType,
     TooLarge,
+    UploadTimeout,
     InvalidConfig,
     InvalidComponent,
     InvalidModel,
@@ -30,6 +33,22 @@ pub enum Code {
     FunctionFailed,
     ResponseTooLarge,
     RequestTimeout,
+    MemoryLimit,
+    TableLimit,
+    InstanceLimit,
+    CpuLimit,
+    StackLimit,
+    HostMemoryLimit,
+    ResourceLimit,
+    HeaderLimit,
+    HeadersTooLarge,
+    OutboundLimit,
+    NodeMemory,
+    PreparationTimeout,
+    PreparationMemory,
+    PreparationFailed,
+    ModelMemory,
+    OperatorCost,
     Internal,
 }
 
@@ -64,6 +83,9 @@ impl Code {
             ),
             Self::TooLarge => {
                 row(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "The body is larger than allowed")
+            }
+            Self::UploadTimeout => {
+                row(StatusCode::REQUEST_TIMEOUT, "upload_timeout", "The body took longer than allowed")
             }
             Self::InvalidConfig => {
                 row(StatusCode::UNPROCESSABLE_ENTITY, "invalid_config", "The configuration cannot be used")
@@ -114,8 +136,122 @@ impl Code {
             Self::RequestTimeout => {
                 row(StatusCode::GATEWAY_TIMEOUT, "request_timeout", "The function took longer than allowed")
             }
+            Self::MemoryLimit => {
+                row(StatusCode::BAD_GATEWAY, "memory_limit", "The function wanted more memory than allowed")
+            }
+            Self::TableLimit => row(
+                StatusCode::BAD_GATEWAY,
+                "table_limit",
+                "The function wanted more table elements than allowed",
+            ),
+            Self::InstanceLimit => row(
+                StatusCode::BAD_GATEWAY,
+                "instance_limit",
+                "The component is made of more parts than allowed",
+            ),
+            Self::CpuLimit => {
+                row(StatusCode::GATEWAY_TIMEOUT, "cpu_limit", "The function computed longer than allowed")
+            }
+            Self::StackLimit => {
+                row(StatusCode::BAD_GATEWAY, "stack_limit", "The function's calls went deeper than allowed")
+            }
+            Self::HostMemoryLimit => row(
+                StatusCode::BAD_GATEWAY,
+                "host_memory_limit",
+                "The function wanted the host to keep more than allowed",
+            ),
+            Self::ResourceLimit => {
+                row(StatusCode::BAD_GATEWAY, "resource_limit", "The function held more handles than allowed")
+            }
+            Self::HeaderLimit => {
+                row(StatusCode::BAD_GATEWAY, "header_limit", "The function made larger headers than allowed")
+            }
+            Self::HeadersTooLarge => row(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "headers_too_large",
+                "The headers are larger than allowed",
+            ),
+            Self::OutboundLimit => {
+                row(StatusCode::BAD_GATEWAY, "outbound_limit", "The function sent more requests than allowed")
+            }
+            Self::NodeMemory => {
+                later(StatusCode::SERVICE_UNAVAILABLE, "node_memory", "The machine's memory is in use", 1)
+            }
+            Self::PreparationTimeout => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "preparation_timeout",
+                "Preparing the upload took longer than allowed",
+            ),
+            Self::PreparationMemory => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "preparation_memory",
+                "Preparing the upload took more memory than allowed",
+            ),
+            Self::PreparationFailed => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "preparation_failed",
+                "Preparing the upload ended the process that did it",
+            ),
+            Self::ModelMemory => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "model_memory",
+                "The model needs more memory than allowed",
+            ),
+            Self::OperatorCost => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "operator_cost",
+                "One operator of the model is more work than allowed",
+            ),
             Self::Internal => row(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed"),
         }
+    }
+}
+
+impl Code {
+    #[cfg(any(test, fuzzing))]
+    pub const ALL: [Self; 36] = [
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::InvalidName,
+        Self::InvalidRequest,
+        Self::UnsupportedMediaType,
+        Self::TooLarge,
+        Self::UploadTimeout,
+        Self::InvalidConfig,
+        Self::InvalidComponent,
+        Self::InvalidModel,
+        Self::UnsupportedFormat,
+        Self::ModelInUse,
+        Self::FunctionOverloaded,
+        Self::ServerOverloaded,
+        Self::StartFailed,
+        Self::StartTimeout,
+        Self::FunctionFailed,
+        Self::ResponseTooLarge,
+        Self::RequestTimeout,
+        Self::MemoryLimit,
+        Self::TableLimit,
+        Self::InstanceLimit,
+        Self::CpuLimit,
+        Self::StackLimit,
+        Self::HostMemoryLimit,
+        Self::ResourceLimit,
+        Self::HeaderLimit,
+        Self::HeadersTooLarge,
+        Self::OutboundLimit,
+        Self::NodeMemory,
+        Self::PreparationTimeout,
+        Self::PreparationMemory,
+        Self::PreparationFailed,
+        Self::ModelMemory,
+        Self::OperatorCost,
+        Self::Internal,
+    ];
+
+    /// The stable name.
+    #[cfg(test)]
+    pub fn name(self) -> &'static str {
+        self.row().code
     }
 }
 
@@ -173,9 +309,29 @@ impl IntoResponse for Problem {
     }
 }
 
+/// A limit that ends what it is met by. The others cut, and nobody asks them for a problem.
+impl From<Exceeded> for Problem {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::new(exceeded.limit.code().unwrap_or(Code::FunctionFailed), exceeded.detail)
+    }
+}
+
 impl From<std::io::Error> for Problem {
     fn from(error: std::io::Error) -> Self {
         Self::internal(&error.into())
+    }
+}
+
+/// What an upload meets while it is prepared.
+impl From<Unprepared> for Problem {
+    fn from(unprepared: Unprepared) -> Self {
+        match unprepared {
+            Unprepared::Component(reason) => Self::new(Code::InvalidComponent, reason),
+            Unprepared::Model(error) => error.into(),
+            Unprepared::Exceeded(exceeded) => exceeded.into(),
+            Unprepared::Died(_) => Self::new(Code::PreparationFailed, unprepared.to_string()),
+            Unprepared::Host(error) => error.into(),
+        }
     }
 }
 
@@ -195,9 +351,14 @@ impl From<weir_gpu::Error> for Problem {
         use weir_gpu::Error as Gpu;
         let code = match &error {
             Gpu::UnsupportedFormat(_) => Code::UnsupportedFormat,
-            Gpu::InvalidModel(_) | Gpu::UnsupportedDtype { .. } | Gpu::Engine(_) | Gpu::EnginePanic(_) => {
-                Code::InvalidModel
-            }
+            Gpu::InvalidModel(_)
+            | Gpu::UnsupportedDtype { .. }
+            | Gpu::Unbounded { .. }
+            | Gpu::Engine(_)
+            | Gpu::EnginePanic(_) => Code::InvalidModel,
+            Gpu::ModelMemory { .. } => Code::ModelMemory,
+            Gpu::OperatorCost { .. } => Code::OperatorCost,
+            Gpu::Died(_) => Code::PreparationFailed,
             Gpu::InvalidTensor(_) | Gpu::InvalidInput { .. } | Gpu::InvalidInputs(_) | Gpu::NoGpu => {
                 Code::InvalidRequest
             }
@@ -213,34 +374,12 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const ALL: [Code; 19] = [
-        Code::NotFound,
-        Code::MethodNotAllowed,
-        Code::InvalidName,
-        Code::InvalidRequest,
-        Code::UnsupportedMediaType,
-        Code::TooLarge,
-        Code::InvalidConfig,
-        Code::InvalidComponent,
-        Code::InvalidModel,
-        Code::UnsupportedFormat,
-        Code::ModelInUse,
-        Code::FunctionOverloaded,
-        Code::ServerOverloaded,
-        Code::StartFailed,
-        Code::StartTimeout,
-        Code::FunctionFailed,
-        Code::ResponseTooLarge,
-        Code::RequestTimeout,
-        Code::Internal,
-    ];
-
     #[test]
     fn codes_are_distinct_and_documented() {
-        let codes: HashSet<&str> = ALL.iter().map(|code| code.row().code).collect();
-        assert_eq!(codes.len(), ALL.len());
+        let codes: HashSet<&str> = Code::ALL.iter().map(|code| code.row().code).collect();
+        assert_eq!(codes.len(), Code::ALL.len());
         let page = include_str!("../../../docs/problems.md");
-        for code in ALL {
+        for code in Code::ALL {
             let row = format!("| `{}` | {} |", code.row().code, code.row().status.as_u16());
             assert!(page.contains(&row), "docs/problems.md lacks the row {row}");
         }

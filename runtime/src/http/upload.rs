@@ -7,6 +7,7 @@ use http::header;
 
 use super::problem::{Code, Problem};
 use crate::function::FunctionConfig;
+use crate::limits::Limit;
 use crate::node::Node;
 use crate::store::{ReceiveError, Received};
 use crate::units::Size;
@@ -24,6 +25,23 @@ impl From<ReceiveError> for Problem {
     }
 }
 
+/// What `receives` gives, if it does so within the time for uploads.
+async fn in_time<T>(node: &Node, receives: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+    let most = node.settings.http.upload_timeout;
+    tokio::time::timeout(most, receives).await.unwrap_or_else(|_| {
+        let most = humantime::format_duration(most);
+        Err(Problem::new(Code::UploadTimeout, format!("the body was not there within {most}, the most here")))
+    })
+}
+
+fn too_large(node: &Node, limit: Limit, error: ReceiveError) -> Problem {
+    if let ReceiveError::TooLarge(_) = error {
+        node.telemetry.limit(limit);
+        tracing::info!(%error, setting = limit.field(), "an upload was refused");
+    }
+    error.into()
+}
+
 /// A deploy's body: `application/wasm`, or multipart with `component` and an optional `config` in JSON.
 ///
 /// # Errors
@@ -32,10 +50,14 @@ pub async fn component(node: &Node, request: Request) -> Result<(FunctionConfig,
     let most = node.settings.limits.component_bytes;
     match media_type(&request).as_deref() {
         Some("application/wasm" | "application/octet-stream") => {
-            let received = node.store.blobs.receive(most, request.into_body().into_data_stream()).await?;
-            Ok((FunctionConfig::default(), received))
+            let body = request.into_body().into_data_stream();
+            let received = in_time(node, async {
+                let received = node.store.blobs.receive(most, body).await;
+                received.map_err(|error| too_large(node, Limit::ComponentBytes, error))
+            });
+            Ok((FunctionConfig::default(), received.await?))
         }
-        Some("multipart/form-data") => parts(node, most, request).await,
+        Some("multipart/form-data") => in_time(node, parts(node, most, request)).await,
         other => Err(Problem::new(
             Code::UnsupportedMediaType,
             format!(
@@ -52,8 +74,12 @@ pub async fn component(node: &Node, request: Request) -> Result<(FunctionConfig,
 /// # Errors
 /// A body that is empty, too large, or breaks off.
 pub async fn model(node: &Node, body: Body) -> Result<Received, Problem> {
-    let received =
-        node.store.blobs.receive(node.settings.limits.model_bytes, body.into_data_stream()).await?;
+    let received = in_time(node, async {
+        let received =
+            node.store.blobs.receive(node.settings.limits.model_bytes, body.into_data_stream()).await;
+        received.map_err(|error| too_large(node, Limit::ModelBytes, error))
+    })
+    .await?;
     if received.bytes == 0 {
         return Err(Problem::new(Code::InvalidModel, "the body is empty; send the bytes of a model"));
     }
@@ -76,7 +102,11 @@ async fn parts(node: &Node, most: Size, request: Request) -> Result<(FunctionCon
         let name = part.name().unwrap_or_default().to_owned();
         let twice = match name.as_str() {
             "config" => config.replace(read_config(part).await?).is_some(),
-            "component" => component.replace(node.store.blobs.receive(most, part).await?).is_some(),
+            "component" => {
+                let received = node.store.blobs.receive(most, part).await;
+                let received = received.map_err(|error| too_large(node, Limit::ComponentBytes, error))?;
+                component.replace(received).is_some()
+            }
             other => {
                 return Err(Problem::new(
                     Code::InvalidRequest,
@@ -97,15 +127,17 @@ async fn parts(node: &Node, most: Size, request: Request) -> Result<(FunctionCon
 }
 
 async fn read_config(mut part: Field<'_>) -> Result<FunctionConfig, Problem> {
-    let mut text = Vec::new();
+    let (mut text, mut bytes) = (Vec::new(), 0_usize);
     while let Some(piece) = part.chunk().await.map_err(|error| broken(&error))? {
-        if text.len() + piece.len() > CONFIG_BYTES.as_usize() {
-            return Err(Problem::new(
-                Code::TooLarge,
-                format!("config is larger than {CONFIG_BYTES}, the most here"),
-            ));
+        bytes = bytes.saturating_add(piece.len());
+        // What is too much is read on, up to the body's limit: a client that is cut off while it sends may not see why.
+        if bytes <= CONFIG_BYTES.as_usize() {
+            text.extend_from_slice(&piece);
         }
-        text.extend_from_slice(&piece);
+    }
+    if bytes > CONFIG_BYTES.as_usize() {
+        let detail = format!("config is larger than {CONFIG_BYTES}, the most here");
+        return Err(Problem::new(Code::TooLarge, detail));
     }
     serde_json::from_slice(&text)
         .map_err(|error| Problem::new(Code::InvalidConfig, format!("config: {error}")))

@@ -4,7 +4,7 @@
 //! that all sandboxes together can use is known. A ticker advances the engine's epoch, at which a spinning guest
 //! yields its thread, so that timeouts reach it.
 
-use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -18,9 +18,10 @@ use wasmtime_wasi_http::{p2, p3};
 use super::artifact::Artifacts;
 use super::store::Host;
 use super::wasi_nn;
-use crate::config::SandboxConfig;
+use crate::config::Settings;
+use crate::units::Size;
 
-/// Compiles components and links them to the host.
+/// Maps compiled components and links them to the host.
 pub struct Compiler {
     engine: Engine,
     linker: Linker<Host>,
@@ -42,6 +43,8 @@ pub enum Rejection {
     CoreModule,
     #[error("the component is not valid: {0}")]
     Invalid(String),
+    #[error("the component does not fit: {0}")]
+    Unfit(String),
     #[error("the component imports what Weir does not offer: {0}")]
     Import(String),
     #[error(
@@ -50,23 +53,21 @@ pub enum Rejection {
     NoHandler(String),
 }
 
-/// A component that can be a function.
-pub struct Checked {
+/// A component mapped into memory and linked to the host, ready to make sandboxes.
+pub struct Code {
+    pub pre: ProxyPre<Host>,
     /// The interfaces that it imports: all that it can touch.
     pub imports: Vec<String>,
 }
 
-/// A component mapped into memory and linked to the host, ready to make sandboxes.
-pub struct Code {
-    pub pre: ProxyPre<Host>,
-}
-
 impl Compiler {
-    pub fn new(config: &SandboxConfig, artifacts: std::path::PathBuf) -> anyhow::Result<Self> {
-        let engine = Engine::new(&settings(config)).map_err(|error| anyhow::anyhow!(one_line(&error)))?;
+    pub fn new(settings: &Settings, artifacts: PathBuf, key: [u8; 32]) -> anyhow::Result<Self> {
+        let mut config = base(settings.sandbox.stack);
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(settings)));
+        let engine = Engine::new(&config).map_err(|error| anyhow::anyhow!(one_line(&error)))?;
         let linker = linker(&engine).map_err(|error| anyhow::anyhow!(one_line(&error)))?;
-        let artifacts = Artifacts::open(artifacts, &engine)?;
-        let ticker = Ticker::start(engine.clone(), config.epoch)?;
+        let artifacts = Artifacts::open(artifacts, &engine, key)?;
+        let ticker = Ticker::start(engine.clone(), settings.sandbox.epoch)?;
         Ok(Self { engine, linker, artifacts, _ticker: ticker })
     }
 
@@ -78,49 +79,18 @@ impl Compiler {
         &self.artifacts
     }
 
-    /// Compiles a component, keeps its artifact under `digest`, and checks what it imports and exports. Takes
-    /// seconds of CPU for a large component. The artifact is kept even if the checks fail; the caller removes it.
+    /// Maps the artifact of a component that was compiled, and links it. `None` when there is no artifact.
     ///
     /// # Errors
-    /// A [`Rejection`] for what is wrong with the component; anything else is the server's own trouble.
-    pub fn compile(&self, digest: &str, bytes: &[u8]) -> anyhow::Result<Checked> {
-        look(bytes)?;
-        let component = self.component(digest, || Ok(bytes.into()))?;
+    /// What is wrong with the component.
+    pub fn load(&self, digest: &str) -> Result<Option<Code>, Rejection> {
+        let mapped = self.artifacts.map(&self.engine, digest);
+        let Some(component) = mapped.map_err(|error| Rejection::Unfit(one_line(&error)))? else {
+            return Ok(None);
+        };
         let ty = component.component_type();
         let imports = ty.imports(&self.engine).map(|(name, _)| name.to_owned()).collect();
-        self.link(&component)?;
-        Ok(Checked { imports })
-    }
-
-    /// Maps the artifact of a component that was compiled before, and links it. `bytes` gives the component's own
-    /// bytes, for when the artifact is gone or another engine's.
-    pub fn load(
-        &self,
-        digest: &str,
-        bytes: impl FnOnce() -> std::io::Result<Vec<u8>>,
-    ) -> anyhow::Result<Code> {
-        let component = self.component(digest, || bytes().map(Cow::Owned))?;
-        Ok(Code { pre: self.link(&component)? })
-    }
-
-    /// A component's code, mapped; compiled first if there is no artifact.
-    fn component<'a>(
-        &self,
-        digest: &str,
-        bytes: impl FnOnce() -> std::io::Result<Cow<'a, [u8]>>,
-    ) -> anyhow::Result<Component> {
-        if let Some(component) = self.artifacts.map(&self.engine, digest) {
-            return Ok(component);
-        }
-        let code = self
-            .engine
-            .precompile_component(&bytes()?)
-            .map_err(|error| Rejection::Invalid(one_line(&error)))?;
-        self.artifacts.keep(digest, &code)?;
-        drop(code);
-        self.artifacts
-            .map(&self.engine, digest)
-            .ok_or_else(|| anyhow::anyhow!("an artifact that was just made cannot be mapped"))
+        Ok(Some(Code { pre: self.link(&component)?, imports }))
     }
 
     fn link(&self, component: &Component) -> Result<ProxyPre<Host>, Rejection> {
@@ -139,30 +109,60 @@ impl Compiler {
     }
 }
 
-fn settings(config: &SandboxConfig) -> Config {
-    let sandboxes = config.sandboxes.get();
-    // A component may be built of several core modules (interpreters are); slots for those are shared by all.
-    let parts = sandboxes.saturating_mul(config.parts.get());
-    let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(sandboxes)
-        .total_stacks(sandboxes)
-        .total_core_instances(parts)
-        .total_memories(parts)
-        .total_tables(parts)
-        .max_memory_size(config.max_memory.as_usize())
-        .table_elements(config.table_elements)
-        .max_tables_per_module(8)
-        .linear_memory_keep_resident(config.keep_resident.as_usize())
-        .table_keep_resident(config.keep_resident.as_usize())
-        // Never PAGEMAP_SCAN: what it misses would be seen by the next tenant.
-        .pagemap_scan(wasmtime::Enabled::No);
-    let mut settings = Config::new();
-    settings
+/// What an engine that only compiles makes of a component, for an engine that runs it. Takes seconds of CPU for a large
+/// component. For a process that may die.
+///
+/// # Errors
+/// What is wrong with the component.
+pub fn compile(bytes: &[u8], stack: Size) -> Result<Vec<u8>, Rejection> {
+    look(bytes)?;
+    let invalid = |error: wasmtime::Error| Rejection::Invalid(one_line(&error));
+    let engine = Engine::new(&base(stack)).map_err(invalid)?;
+    engine.precompile_component(bytes).map_err(invalid)
+}
+
+/// What compiling and running must have in common.
+fn base(stack: Size) -> Config {
+    let mut config = Config::new();
+    config
         .wasm_component_model(true)
         .wasm_component_model_async(true)
         .epoch_interruption(true)
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    settings
+        .max_wasm_stack(stack.as_usize())
+        // Host functions run on the guest's stack too.
+        .async_stack_size(stack.as_usize().saturating_add(HOST_STACK));
+    config
+}
+
+/// Stack of a sandbox that is the host's.
+const HOST_STACK: usize = 1536 << 10;
+
+fn pool(settings: &Settings) -> PoolingAllocationConfig {
+    let Settings { sandbox, limits, .. } = settings;
+    let sandboxes = sandbox.sandboxes.get();
+    // A component may be built of several core modules (interpreters are); slots for those are shared by all. Most of
+    // them use the memory of one.
+    let parts = sandboxes.saturating_mul(sandbox.parts.get()).max(limits.instances);
+    let memories = sandboxes.saturating_mul(2).max(limits.memories);
+    let tables = parts.max(limits.tables);
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(sandboxes)
+        .total_stacks(sandboxes.saturating_mul(2))
+        .total_core_instances(parts)
+        .total_memories(memories)
+        .total_tables(tables)
+        .max_core_instances_per_component(limits.instances)
+        .max_memories_per_component(limits.memories)
+        .max_tables_per_component(limits.tables)
+        .max_memories_per_module(limits.memories)
+        .max_tables_per_module(limits.tables)
+        .max_memory_size(limits.memory.as_usize())
+        .table_elements(usize::try_from(limits.table_elements).unwrap_or(usize::MAX))
+        .linear_memory_keep_resident(sandbox.keep_resident.as_usize())
+        .table_keep_resident(sandbox.keep_resident.as_usize())
+        // Never PAGEMAP_SCAN: what it misses would be seen by the next tenant.
+        .pagemap_scan(wasmtime::Enabled::No);
+    pool
 }
 
 fn linker(engine: &Engine) -> wasmtime::Result<Linker<Host>> {
@@ -189,7 +189,7 @@ fn look(bytes: &[u8]) -> Result<(), Rejection> {
     }
 }
 
-fn one_line(error: &wasmtime::Error) -> String {
+pub fn one_line(error: &wasmtime::Error) -> String {
     format!("{error:#}").replace('\n', " ")
 }
 
@@ -222,5 +222,21 @@ impl Drop for Ticker {
             // The ticker cannot panic; if it did, there is nothing left to stop.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::artifact::compatibility;
+
+    #[test]
+    fn what_is_compiled_elsewhere_fits_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = Settings::default();
+        settings.sandbox.sandboxes = std::num::NonZeroU32::MIN;
+        let compiler = Compiler::new(&settings, folder.path().to_owned(), [0; 32]).unwrap();
+        let other = Engine::new(&base(settings.sandbox.stack)).unwrap();
+        assert_eq!(compatibility(compiler.engine()), compatibility(&other));
     }
 }

@@ -1,8 +1,8 @@
 //! Where a guest's stdout and stderr go: to its function's log, line by line.
 //!
 //! A log is a file in the data directory, so that an idle function holds no memory and a restart loses nothing. It
-//! is capped: when a file is full it becomes the old one, the old one before it is forgotten. A guest that fills
-//! lines or calls beyond their caps loses the rest, and a line says so. Followers get lines as they come; one that
+//! is capped: when a file is full it becomes the old one, the old one before it is forgotten. A guest that logs more in
+//! a line, a call or a second than it may loses the rest, and a line says so. Followers get lines as they come; one that
 //! is too slow misses some and is told how many.
 
 use std::collections::VecDeque;
@@ -17,10 +17,15 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWrite;
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use crate::config::LogConfig;
+use crate::function::Limits;
+use crate::limits::Limit;
+use crate::telemetry::Telemetry;
+use crate::units::Size;
 
 /// Who wrote a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +61,32 @@ struct State {
     file: Option<File>,
     written: u64,
     followers: Option<broadcast::Sender<Line>>,
+    rate: Rate,
     /// Nothing is written any more: the function is gone, though calls of it may still run.
     removed: bool,
+}
+
+/// What may be written now: a second's worth at most, which comes back as time passes.
+#[derive(Default)]
+struct Rate {
+    used: u64,
+    seen: Option<Instant>,
+}
+
+impl Rate {
+    /// Takes up to `wanted` bytes at `per_second`; how many of them there were.
+    fn take(&mut self, now: Instant, per_second: u64, wanted: usize) -> usize {
+        let passed = self.seen.map_or(u128::MAX, |seen| now.saturating_duration_since(seen).as_nanos());
+        let back = u128::from(per_second).saturating_mul(passed) / 1_000_000_000;
+        // Time too short to give a byte back stays uncounted.
+        if back > 0 {
+            self.used = self.used.saturating_sub(u64::try_from(back).unwrap_or(u64::MAX));
+            self.seen = Some(now);
+        }
+        let taken = u64::try_from(wanted).unwrap_or(u64::MAX).min(per_second.saturating_sub(self.used));
+        self.used = self.used.saturating_add(taken);
+        usize::try_from(taken).unwrap_or(usize::MAX)
+    }
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -180,22 +209,32 @@ fn read_lines(path: &Path, mut each: impl FnMut(Line)) -> io::Result<()> {
 pub struct CallLog {
     log: Arc<Log>,
     revision: u64,
+    call_bytes: Size,
+    per_second: Size,
+    telemetry: Arc<Telemetry>,
     state: Arc<Mutex<CallState>>,
 }
 
 struct CallState {
     call: u64,
     left: u64,
-    told: bool,
+    /// Which of the two limits on the amount this call has been told of.
+    told: [bool; 2],
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
 impl CallLog {
-    pub fn new(log: Arc<Log>, revision: u64) -> Self {
-        let left = log.config.call_bytes.as_u64();
-        let state = CallState { call: 0, left, told: false, stdout: vec![], stderr: vec![] };
-        Self { log, revision, state: Arc::new(Mutex::new(state)) }
+    pub fn new(log: Arc<Log>, revision: u64, limits: &Limits, telemetry: Arc<Telemetry>) -> Self {
+        let (call_bytes, per_second) = (limits.log_bytes, limits.log_bytes_per_second);
+        let state = CallState {
+            call: 0,
+            left: call_bytes.as_u64(),
+            told: [false; 2],
+            stdout: vec![],
+            stderr: vec![],
+        };
+        Self { log, revision, call_bytes, per_second, telemetry, state: Arc::new(Mutex::new(state)) }
     }
 
     fn call(&self) -> MutexGuard<'_, CallState> {
@@ -208,8 +247,8 @@ impl CallLog {
         self.finish();
         let mut state = self.call();
         state.call = number;
-        state.left = self.log.config.call_bytes.as_u64();
-        state.told = false;
+        state.left = self.call_bytes.as_u64();
+        state.told = [false; 2];
     }
 
     /// Weir's own line about the call.
@@ -241,12 +280,15 @@ impl CallLog {
         let mut lines = Vec::new();
         let mut state = self.call();
         let call = state.call;
-        let budget = usize::try_from(state.left).unwrap_or(usize::MAX);
-        let cut = bytes.len() > budget;
-        let kept = bytes.get(..bytes.len().min(budget)).unwrap_or_default();
+        let budget = usize::try_from(state.left).unwrap_or(usize::MAX).min(bytes.len());
+        let granted = lock(&self.log.state).rate.take(Instant::now(), self.per_second.as_u64(), budget);
+        let kept = bytes.get(..granted).unwrap_or_default();
         state.left = state.left.saturating_sub(kept.len() as u64);
-        let exhausted = cut && !state.told;
-        state.told |= cut;
+        let cut = [budget < bytes.len(), granted < budget];
+        let mut news = [false; 2];
+        for ((told, cut), news) in state.told.iter_mut().zip(cut).zip(&mut news) {
+            *news = cut && !std::mem::replace(told, *told || cut);
+        }
         let pending = state.pending(source);
         for piece in kept.split_inclusive(|byte| *byte == b'\n') {
             let (text, ended) = match piece {
@@ -267,15 +309,23 @@ impl CallLog {
         for line in lines {
             self.put(source, call, String::from_utf8_lossy(&line).into_owned());
         }
-        if exhausted {
-            self.finish();
-            let cap = self.log.config.call_bytes;
-            self.put(
-                Source::Weir,
-                call,
-                format!("this call has logged {cap}, the most it may; the rest is lost"),
+        let [call, second] = news;
+        if call {
+            self.cut(Limit::LogBytes, format!("this call has logged {}, the most it may", self.call_bytes));
+        }
+        if second {
+            let most = self.per_second;
+            self.cut(
+                Limit::LogRate,
+                format!("this function has logged {most} within a second, the most it may"),
             );
         }
+    }
+
+    fn cut(&self, limit: Limit, why: String) {
+        self.finish();
+        self.telemetry.limit(limit);
+        self.note(format!("{why}; the rest is lost"));
     }
 
     pub fn stdout(&self) -> Pen {
@@ -357,10 +407,13 @@ impl AsyncWrite for Pen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Size;
 
     fn log(folder: &tempfile::TempDir, config: LogConfig) -> Arc<Log> {
         Arc::new(Log::new(folder.path().join("f.jsonl"), config))
+    }
+
+    fn pen(log: &Arc<Log>, limits: &Limits) -> CallLog {
+        CallLog::new(Arc::clone(log), 1, limits, Arc::default())
     }
 
     fn texts(log: &Log) -> Vec<String> {
@@ -371,7 +424,7 @@ mod tests {
     fn writes_become_lines() {
         let folder = tempfile::tempdir().unwrap();
         let log = log(&folder, LogConfig::default());
-        let call = CallLog::new(Arc::clone(&log), 3);
+        let call = CallLog::new(Arc::clone(&log), 3, &Limits::default(), Arc::default());
         call.begin(7);
         call.write(Source::Stdout, b"one\ntw");
         call.write(Source::Stderr, b"other\n");
@@ -388,10 +441,8 @@ mod tests {
     #[test]
     fn a_call_is_cut_at_its_cap_and_told_once() {
         let folder = tempfile::tempdir().unwrap();
-        let config =
-            LogConfig { call_bytes: Size::bytes(8), line_bytes: Size::bytes(4), ..LogConfig::default() };
-        let log = log(&folder, config);
-        let call = CallLog::new(Arc::clone(&log), 1);
+        let log = log(&folder, LogConfig { line_bytes: Size::bytes(4), ..LogConfig::default() });
+        let call = pen(&log, &Limits { log_bytes: Size::bytes(8), ..Limits::default() });
         call.write(Source::Stdout, b"abcd\nef\n");
         assert_eq!(texts(&log), ["abcd", "ef"], "exactly at the cap nothing is lost");
         call.write(Source::Stdout, b"g");
@@ -405,10 +456,41 @@ mod tests {
     }
 
     #[test]
+    fn a_seconds_worth_comes_back_in_a_second() {
+        let (mut rate, start) = (Rate::default(), Instant::now());
+        let at = |millis: u64| start + std::time::Duration::from_millis(millis);
+        assert_eq!(rate.take(at(0), 1000, 600), 600);
+        assert_eq!(rate.take(at(0), 1000, 600), 400, "no more than a second's worth at once");
+        assert_eq!(rate.take(at(100), 1000, 600), 100);
+        assert_eq!(rate.take(at(100), 1000, 600), 0);
+        assert_eq!(rate.take(at(9000), 1000, 6000), 1000, "nor after a long silence");
+        // Asking often does not make time pass unseen.
+        let often: usize = (1..=1000).map(|step| rate.take(at(9000 + step), 1000, 5)).sum();
+        assert_eq!(often, 1000);
+    }
+
+    #[test]
+    fn a_function_that_logs_too_fast_is_told_once_in_a_call() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log(&folder, LogConfig::default());
+        let call = pen(&log, &Limits { log_bytes_per_second: Size::bytes(0), ..Limits::default() });
+        for _ in 0..3 {
+            call.write(Source::Stdout, b"x\n");
+        }
+        assert_eq!(
+            texts(&log),
+            ["this function has logged 0 bytes within a second, the most it may; the rest is lost"]
+        );
+        call.begin(2);
+        call.write(Source::Stderr, b"y\n");
+        assert_eq!(texts(&log).len(), 2);
+    }
+
+    #[test]
     fn a_line_without_an_end_is_its_own_calls() {
         let folder = tempfile::tempdir().unwrap();
         let log = log(&folder, LogConfig::default());
-        let call = CallLog::new(Arc::clone(&log), 1);
+        let call = pen(&log, &Limits::default());
         call.begin(1);
         call.write(Source::Stdout, b"half");
         call.begin(2);
@@ -422,7 +504,7 @@ mod tests {
     fn followers_get_the_past_they_ask_for_and_all_that_comes() {
         let folder = tempfile::tempdir().unwrap();
         let log = log(&folder, LogConfig::default());
-        let call = CallLog::new(Arc::clone(&log), 1);
+        let call = pen(&log, &Limits::default());
         call.write(Source::Stdout, b"one\ntwo\n");
         let (past, mut new) = log.follow(1).unwrap();
         assert_eq!(past.len(), 1);
@@ -439,7 +521,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = LogConfig { file_bytes: Size::bytes(400), ..LogConfig::default() };
         let log = log(&folder, config);
-        let call = CallLog::new(Arc::clone(&log), 1);
+        let call = pen(&log, &Limits::default());
         for number in 0..40 {
             call.write(Source::Stdout, format!("line {number}\n").as_bytes());
         }

@@ -16,6 +16,9 @@ use sha2::{Digest, Sha256};
 use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
 use weir_gpu::{Class, DeviceKind, Dtype, Format, Job, Lease, ModelSource, Service, Tensor};
 
+use super::memory::{Account, Held};
+use super::met::Met;
+use super::meter::Meter;
 use super::store::Host;
 use crate::catalog::Catalog;
 use crate::model::Model;
@@ -167,13 +170,13 @@ impl ModelAccess {
         Ok(Graph(Arc::new(self.load(&source, device).await?)))
     }
 
-    /// One inference, from a guest's tensors to a guest's tensors.
+    /// One inference, from a guest's tensors to tensors.
     async fn compute(
         &self,
         lease: &Lease,
-        inputs: Vec<(String, GuestTensor)>,
+        inputs: &[(String, GuestTensor)],
         deadline: Option<tokio::time::Instant>,
-    ) -> Result<Vec<(String, GuestTensor)>, Error> {
+    ) -> Result<Vec<(String, Tensor)>, Error> {
         let signature = lease.signature();
         // Before the run, so that a result that nobody can read costs no device time.
         if let Some(output) = signature.outputs.iter().find(|output| tensor_type(output.dtype).is_none()) {
@@ -181,11 +184,11 @@ impl ModelAccess {
             return Err(weir_gpu::Error::UnsupportedDtype { what, dtype }.into());
         }
         let inputs = inputs
-            .into_iter()
+            .iter()
             .map(|(name, tensor)| {
-                let wants_bool = signature.input(&name).is_some_and(|input| input.dtype == Dtype::Bool);
+                let wants_bool = signature.input(name).is_some_and(|input| input.dtype == Dtype::Bool);
                 match tensor.to_tensor(wants_bool) {
-                    Ok(tensor) => Ok((name, tensor)),
+                    Ok(tensor) => Ok((name.clone(), tensor)),
                     Err(error) => {
                         Err(Error::new(ErrorCode::InvalidArgument, format!("input `{name}`: {error}")))
                     }
@@ -195,17 +198,7 @@ impl ModelAccess {
         let job = Job { class: self.class, deadline };
         let inference = self.service.infer(lease, inputs, job).await?;
         self.telemetry.inference(&inference.cost);
-        inference
-            .outputs
-            .into_iter()
-            .map(|(name, tensor)| match GuestTensor::from_tensor(&tensor) {
-                Some(tensor) => Ok((name, tensor)),
-                None => Err(Error::new(
-                    ErrorCode::RuntimeError,
-                    format!("output `{name}` cannot be shown to guests"),
-                )),
-            })
-            .collect()
+        Ok(inference.outputs)
     }
 
     fn leases(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Lease>>> {
@@ -224,6 +217,7 @@ pub struct GuestTensor {
     shape: Vec<u32>,
     ty: TensorType,
     data: Bytes,
+    _held: Held,
 }
 
 /// A `wasi:nn` error.
@@ -234,10 +228,18 @@ pub struct Error {
 }
 
 impl Error {
+    /// The text may have a guest's own words in it, which may be long.
     fn new(code: ErrorCode, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        let mut text = text.into();
+        if let Some((end, _)) = text.char_indices().nth(MAX_ERROR_CHARS) {
+            text.truncate(end);
+        }
+        Self { code, text }
     }
 }
+
+/// More text than this helps nobody.
+const MAX_ERROR_CHARS: usize = 1000;
 
 impl From<weir_gpu::Error> for Error {
     fn from(error: weir_gpu::Error) -> Self {
@@ -246,7 +248,10 @@ impl From<weir_gpu::Error> for Error {
             Gpu::InvalidTensor(_) | Gpu::InvalidInput { .. } | Gpu::InvalidInputs(_) => {
                 ErrorCode::InvalidArgument
             }
-            Gpu::InvalidModel(_) | Gpu::UnsupportedFormat(_) => ErrorCode::InvalidEncoding,
+            Gpu::InvalidModel(_) | Gpu::UnsupportedFormat(_) | Gpu::Unbounded { .. } | Gpu::Died(_) => {
+                ErrorCode::InvalidEncoding
+            }
+            Gpu::ModelMemory { .. } | Gpu::OperatorCost { .. } => ErrorCode::TooLarge,
             Gpu::UnsupportedDtype { .. } | Gpu::NoGpu => ErrorCode::UnsupportedOperation,
             // A full queue too: of the codes there are, it is the one that says to try again later.
             Gpu::QueueFull { .. } | Gpu::DeadlineExceeded(_) | Gpu::Cancelled => ErrorCode::Timeout,
@@ -281,17 +286,43 @@ fn tensor_type(dtype: Dtype) -> Option<TensorType> {
     }
 }
 
+/// A guest's tensor of any type, shape and bytes.
+#[cfg(fuzzing)]
+pub fn fuzz_tensor(ty: u8, shape: &[u32], data: &[u8], as_bool: bool) -> Result<Tensor, weir_gpu::Error> {
+    use TensorType::*;
+    let ty = [Fp16, Fp32, Fp64, Bf16, U8, I32, I64].into_iter().cycle().nth(ty.into()).unwrap_or(U8);
+    convert(shape, ty, &Bytes::copy_from_slice(data), as_bool)
+}
+
+fn convert(shape: &[u32], ty: TensorType, data: &Bytes, as_bool: bool) -> Result<Tensor, weir_gpu::Error> {
+    let dtype = if as_bool && ty == TensorType::U8 { Dtype::Bool } else { dtype(ty) };
+    let shape = shape.iter().map(|axis| usize::try_from(*axis).unwrap_or(usize::MAX)).collect();
+    Tensor::new(dtype, shape, data.clone())
+}
+
 impl GuestTensor {
     fn to_tensor(&self, as_bool: bool) -> Result<Tensor, weir_gpu::Error> {
-        let dtype = if as_bool && self.ty == TensorType::U8 { Dtype::Bool } else { dtype(self.ty) };
-        let shape = self.shape.iter().map(|axis| usize::try_from(*axis).unwrap_or(usize::MAX)).collect();
-        Tensor::new(dtype, shape, self.data.clone())
+        convert(&self.shape, self.ty, &self.data, as_bool)
     }
 
-    fn from_tensor(tensor: &Tensor) -> Option<Self> {
-        let shape = tensor.shape().iter().map(|axis| u32::try_from(*axis)).collect::<Result<_, _>>().ok()?;
-        Some(Self { shape, ty: tensor_type(tensor.dtype())?, data: tensor.data().clone() })
+    /// What a run gave, as a guest may hold it.
+    fn from_tensor(tensor: &Tensor, view: &View<'_>) -> Result<Self, Error> {
+        let cannot = || Error::new(ErrorCode::RuntimeError, "the output cannot be shown to guests");
+        let ty = tensor_type(tensor.dtype()).ok_or_else(cannot)?;
+        let shape = tensor.shape().iter().map(|axis| u32::try_from(*axis)).collect::<Result<Vec<_>, _>>();
+        let shape = shape.map_err(|_| cannot())?;
+        let held = view.account.hold(bytes(&shape, tensor.data().len())).map_err(|exceeded| {
+            let error = Error::new(ErrorCode::TooLarge, exceeded.to_string());
+            view.met.note(exceeded);
+            error
+        })?;
+        Ok(Self { shape, ty, data: tensor.data().clone(), _held: held })
     }
+}
+
+/// What a tensor costs the host.
+fn bytes(shape: &[u32], data: usize) -> usize {
+    data.saturating_add(size_of_val(shape)).saturating_add(size_of::<GuestTensor>())
 }
 
 /// What the host functions below work on: the sandbox's table, and what its function may use.
@@ -300,6 +331,11 @@ pub struct View<'a> {
     pub access: &'a ModelAccess,
     /// When the call ends, whatever it is doing.
     pub deadline: Option<tokio::time::Instant>,
+    /// What the host holds for the sandbox.
+    pub account: &'a Arc<Account>,
+    /// What the guest computes itself; a device's work is not.
+    pub meter: &'a Meter,
+    pub met: &'a Met,
 }
 
 struct HasView;
@@ -335,12 +371,14 @@ impl graph::Host for View<'_> {
         encoding: GraphEncoding,
         target: ExecutionTarget,
     ) -> Fallible<Resource<Graph>> {
-        let loaded = self.access.load_bytes(builders, encoding, target).await;
+        let held = self.account.hold(builders.iter().map(Vec::len).fold(0, usize::saturating_add))?;
+        let loaded = self.meter.unmetered(self.access.load_bytes(builders, encoding, target)).await;
+        drop(held);
         self.give(loaded)
     }
 
     async fn load_by_name(&mut self, name: String) -> Fallible<Resource<Graph>> {
-        let opened = self.access.open(&name).await.map(Graph);
+        let opened = self.meter.unmetered(self.access.open(&name)).await.map(Graph);
         self.give(opened)
     }
 }
@@ -366,11 +404,18 @@ impl inference::HostGraphExecutionContext for View<'_> {
         inputs: Vec<(String, Resource<GuestTensor>)>,
     ) -> Fallible<Vec<(String, Resource<GuestTensor>)>> {
         let lease = Arc::clone(&self.table.get(&context)?.0);
+        // They are held until the job is done with them.
         let inputs = inputs
             .into_iter()
             .map(|(name, tensor)| Ok((name, self.table.delete(tensor)?)))
-            .collect::<wasmtime::Result<_>>()?;
-        match self.access.compute(&lease, inputs, self.deadline).await {
+            .collect::<wasmtime::Result<Vec<_>>>()?;
+        let computed = self.meter.unmetered(self.access.compute(&lease, &inputs, self.deadline)).await;
+        let outputs = computed.and_then(|outputs| {
+            let shown =
+                |(name, tensor): (String, Tensor)| Ok((name, GuestTensor::from_tensor(&tensor, self)?));
+            outputs.into_iter().map(shown).collect::<Result<Vec<_>, _>>()
+        });
+        match outputs {
             Ok(outputs) => {
                 let push = |(name, tensor)| Ok((name, self.table.push(tensor)?));
                 Ok(Ok(outputs.into_iter().map(push).collect::<wasmtime::Result<_>>()?))
@@ -394,7 +439,8 @@ impl tensor::HostTensor for View<'_> {
         ty: TensorType,
         data: Vec<u8>,
     ) -> wasmtime::Result<Resource<GuestTensor>> {
-        Ok(self.table.push(GuestTensor { shape, ty, data: Bytes::from(data) })?)
+        let held = self.account.hold(bytes(&shape, data.len()))?;
+        Ok(self.table.push(GuestTensor { shape, ty, data: Bytes::from(data), _held: held })?)
     }
 
     fn dimensions(&mut self, tensor: Resource<GuestTensor>) -> wasmtime::Result<Vec<u32>> {

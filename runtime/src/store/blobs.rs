@@ -103,13 +103,16 @@ impl Blobs {
 }
 
 impl Received {
-    /// The bytes, read back from disk.
+    /// The bytes, to be read from the start.
     ///
     /// # Errors
     /// When the disk cannot give them.
-    pub fn read(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(usize::try_from(self.bytes).unwrap_or(0));
-        io::Read::read_to_end(&mut File::open(self.file.path())?, &mut bytes)?;
-        Ok(bytes)
+    pub fn open(&self) -> io::Result<File> {
+        self.file.reopen()
+    }
+
+    /// Where they are until they are kept.
+    pub fn path(&self) -> PathBuf {
+        self.file.path().to_owned()
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! blobs/{digest}                     a component's or model's bytes
-//! artifacts/{engine}/{digest}.cwasm  precompiled code; made again when missing
+//! artifacts/{engine}/{digest}.cwasm  precompiled code, with its MAC beside it; made again when missing
+//! key                                what the MACs are made with; a secret
 //! index/functions/{tenant}/{name}    definitions, as JSON
 //! index/models/{tenant}/{name}
 //! logs/{tenant}/{function}.jsonl
@@ -17,7 +18,7 @@ mod blobs;
 mod index;
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -75,6 +76,36 @@ impl Store {
     /// When its folder cannot be made.
     pub fn index<T: Record>(&self) -> io::Result<Index<T>> {
         Index::open(self.root.join("index").join(T::FOLDER))
+    }
+
+    /// This data directory's secret, made at the first start.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn key(&self) -> anyhow::Result<[u8; 32]> {
+        let path = self.root.join("key");
+        match fs::read(&path) {
+            Ok(key) => {
+                let length = key.len();
+                key.try_into()
+                    .map_err(|_| anyhow::anyhow!("{} has {length} bytes, not 32; remove it", path.display()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut key = [0; 32];
+                let mut filled = 0;
+                while let Some(rest) = key.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+                    filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())?;
+                }
+                // Readable by nobody else, as temporary files are made.
+                let mut file = tempfile::NamedTempFile::new_in(&self.root)?;
+                file.write_all(&key)?;
+                file.as_file().sync_all()?;
+                file.persist(path).map_err(|error| error.error)?;
+                sync_folder(&self.root)?;
+                Ok(key)
+            }
+            Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
+        }
     }
 
     pub fn artifacts(&self) -> PathBuf {

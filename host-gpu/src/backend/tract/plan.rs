@@ -1,0 +1,161 @@
+//! A model prepared for certain shapes, or for all of them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tract_onnx::prelude::{IntoRunnable, SymbolValues, TValue, TVec, TypedModel, TypedRunnableModel};
+use tract_onnx::tract_core;
+use tract_onnx::tract_core::internal::TypedFact;
+use tract_onnx::tract_core::ops::logic::IfThenElse;
+use tract_onnx::tract_core::ops::scan::{OptScan, Scan};
+
+use super::convert::{from_engine, to_engine};
+use super::demand::{self, Demand};
+use super::extent::{self, Known};
+use super::watch::{Watch, Watching};
+use super::{EngineError, Outputs, Shapes, are_shapes_of, failed, invalid, lock};
+use crate::Error;
+use crate::backend::Plan;
+use crate::examine::ModelLimits;
+use crate::tensor::Tensor;
+
+/// Shapes whose verdict a plan for all shapes remembers.
+const MAX_VERDICTS: usize = 16;
+
+pub(super) struct TractPlan {
+    runnable: Arc<TypedRunnableModel>,
+    /// Whether all runs do the same work, whatever the data: there is no shape in it that is not known, and no loop or
+    /// branch.
+    steady: bool,
+    /// Nanoseconds that the last run took.
+    last_run: AtomicU64,
+    outputs: Outputs,
+    limits: ModelLimits,
+    judged: Judged,
+    /// Where tensors' sizes depend on data.
+    watch: Option<Watch>,
+}
+
+/// What the plan needs, and whether that is within the limits.
+enum Judged {
+    /// Its inputs have one shape, which was judged when the plan was made.
+    Once(Demand),
+    /// For each shape of the inputs; the newest last.
+    PerShape(Mutex<VecDeque<(Shapes, Result<Demand, Error>)>>),
+}
+
+impl TractPlan {
+    /// # Errors
+    /// What the engine has against the model; a plan for one shape that passes the limits; operators that write nobody
+    /// knows how much.
+    pub fn new(model: TypedModel, outputs: Outputs, limits: ModelLimits) -> Result<Arc<Self>, Error> {
+        let steady = model.nodes().iter().all(|node| {
+            let known = node.outputs.iter().all(|output| output.fact.shape.as_concrete().is_some());
+            known && !node.op_is::<Scan>() && !node.op_is::<OptScan>() && !node.op_is::<IfThenElse>()
+        });
+        let runnable = model.into_runnable().map_err(invalid)?;
+        let (model, order) = (runnable.model(), runnable.order_without_consts());
+        let watch = Watch::of(model, order)?;
+        let judged = if inputs(model)?.iter().all(|fact| fact.shape.as_concrete().is_some()) {
+            let values = SymbolValues::default();
+            Judged::Once(demand::of_plan(model, order, &Known::new(&values), &limits)?)
+        } else {
+            Judged::PerShape(Mutex::default())
+        };
+        // Data decides how long a run takes where it decides sizes.
+        let steady = steady && watch.is_none();
+        let last_run = AtomicU64::new(u64::MAX);
+        Ok(Arc::new(Self { runnable, steady, last_run, outputs, limits, judged, watch }))
+    }
+
+    /// The verdict on these inputs' shapes, if there is one already.
+    pub fn judged(&self, inputs: &[Tensor]) -> Option<Result<(), Error>> {
+        match &self.judged {
+            Judged::Once(_) => Some(Ok(())),
+            Judged::PerShape(verdicts) => {
+                let verdicts = lock(verdicts);
+                let found = verdicts.iter().rev().find(|(shapes, _)| are_shapes_of(shapes, inputs));
+                found.map(|(_, verdict)| verdict.clone().map(|_| ()))
+            }
+        }
+    }
+
+    /// What a run on inputs of these shapes needs.
+    ///
+    /// # Errors
+    /// What passes the limits.
+    pub fn demand(&self, shapes: &[Vec<usize>]) -> Result<Demand, Error> {
+        let verdicts = match &self.judged {
+            Judged::Once(demand) => return Ok(*demand),
+            Judged::PerShape(verdicts) => verdicts,
+        };
+        if let Some((_, verdict)) = lock(verdicts).iter().find(|(kept, _)| kept == shapes) {
+            return verdict.clone();
+        }
+        let model = self.runnable.model();
+        let facts = inputs(model)?;
+        let values = extent::bind(facts.into_iter(), shapes.iter().map(Vec::as_slice));
+        let order = self.runnable.order_without_consts();
+        let verdict = demand::of_plan(model, order, &Known::new(&values), &self.limits);
+        let mut verdicts = lock(verdicts);
+        if verdicts.len() >= MAX_VERDICTS {
+            verdicts.pop_front();
+        }
+        verdicts.push_back((shapes.to_vec(), verdict.clone()));
+        verdict
+    }
+
+    /// Runs the graph; besides the outputs, what was seen to be needed where the plan did not tell.
+    pub fn execute(
+        &self,
+        inputs: Vec<Tensor>,
+        checkpoint: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<(Vec<Tensor>, Demand), Error> {
+        let inputs = inputs.iter().map(to_engine).collect::<Result<TVec<TValue>, Error>>()?;
+        let started = Instant::now();
+        let mut state = self.runnable.spawn().map_err(failed)?;
+        let model = self.runnable.model();
+        let mut watching =
+            self.watch.as_ref().map(|watch| Watching::new(watch, model, &self.limits, &inputs));
+        let outputs = state
+            .run_plan_with_eval(inputs, |context, state, node, inputs| -> Result<_, EngineError> {
+                checkpoint()?;
+                let Some(watching) = &mut watching else {
+                    return tract_core::plan::eval(context, state, node, inputs);
+                };
+                watching.before(node, &inputs, context.symbols)?;
+                let outputs = tract_core::plan::eval(context, state, node, inputs)?;
+                watching.after(node, &outputs);
+                Ok(outputs)
+            })
+            .map_err(failed)?;
+        let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.last_run.store(took, Ordering::Relaxed);
+        let seen = watching.map_or(Demand::default(), |watching| Demand {
+            memory: watching.peak,
+            operator_cost: watching.cost,
+        });
+        let outputs = outputs.into_iter().zip(&*self.outputs).map(|(value, spec)| from_engine(value, spec));
+        Ok((outputs.collect::<Result<_, _>>()?, seen))
+    }
+}
+
+fn inputs(model: &TypedModel) -> Result<Vec<&TypedFact>, Error> {
+    model.inputs.iter().map(|outlet| model.outlet_fact(*outlet).map_err(invalid)).collect()
+}
+
+impl Plan for TractPlan {
+    fn steady(&self) -> Option<Duration> {
+        self.steady.then(|| Duration::from_nanos(self.last_run.load(Ordering::Relaxed)))
+    }
+
+    fn run(
+        &self,
+        inputs: Vec<Tensor>,
+        checkpoint: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Vec<Tensor>, Error> {
+        self.execute(inputs, checkpoint).map(|(outputs, _)| outputs)
+    }
+}

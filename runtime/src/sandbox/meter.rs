@@ -1,0 +1,128 @@
+//! How long a guest computes: the CPU time of the threads that it ran on, while it ran on them.
+//!
+//! Whoever polls a guest does it through [`Meter::metered`], so that waiting costs nothing however often it is done
+//! and a thread's other work is nobody's. What a host function does on the guest's thread is the guest's, but for
+//! work of a device, which is taken out by [`Meter::unmetered`].
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The CPU time of one sandbox's current call. Written by the one thread that polls the guest at a time.
+#[derive(Debug, Default)]
+pub struct Meter {
+    /// Nanoseconds up to the last time that the guest was left.
+    spent: AtomicU64,
+    /// The thread's clock when the guest was entered; 0 while it is not running.
+    entered: AtomicU64,
+}
+
+/// The CPU time of this thread, in nanoseconds. Source: clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`.
+fn thread_time() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let (seconds, nanos) =
+        (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}
+
+impl Meter {
+    /// A new call begins.
+    pub fn reset(&self) {
+        self.spent.store(0, Ordering::Relaxed);
+        if self.entered.load(Ordering::Relaxed) != 0 {
+            self.enter();
+        }
+    }
+
+    fn enter(&self) {
+        self.entered.store(thread_time().max(1), Ordering::Relaxed);
+    }
+
+    fn leave(&self) {
+        self.spent.store(self.nanos(), Ordering::Relaxed);
+        self.entered.store(0, Ordering::Relaxed);
+    }
+
+    fn nanos(&self) -> u64 {
+        let running = match self.entered.load(Ordering::Relaxed) {
+            0 => 0,
+            entered => thread_time().saturating_sub(entered),
+        };
+        self.spent.load(Ordering::Relaxed).saturating_add(running)
+    }
+
+    /// What the current call has computed so far. While the guest runs, for its own thread to ask.
+    pub fn spent(&self) -> Duration {
+        Duration::from_nanos(self.nanos())
+    }
+
+    /// `guest`, with the time that it runs counted.
+    pub async fn metered<F: Future>(&self, guest: F) -> F::Output {
+        let mut guest = std::pin::pin!(guest);
+        std::future::poll_fn(|cx| self.poll(guest.as_mut(), cx)).await
+    }
+
+    /// One poll of a guest, counted.
+    pub fn poll<F: Future>(&self, guest: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.enter();
+        let polled = guest.poll(cx);
+        self.leave();
+        polled
+    }
+
+    /// `work` that a guest waits for, not counted although it may be done on the guest's thread.
+    pub async fn unmetered<F: Future>(&self, work: F) -> F::Output {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(|cx| {
+            self.leave();
+            let polled = work.as_mut().poll(cx);
+            self.enter();
+            polled
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    /// Computes until this thread's clock has moved.
+    fn compute(nanos: u64) {
+        let end = thread_time() + nanos;
+        while thread_time() < end {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn only_the_guests_own_time_counts() {
+        let meter = Meter::default();
+        compute(2_000_000);
+        assert_eq!(meter.spent(), Duration::ZERO, "a thread's time before the guest is not the guest's");
+        meter.metered(async { compute(1_000_000) }).now_or_never().unwrap();
+        let first = meter.spent();
+        assert!(first >= Duration::from_millis(1));
+        compute(2_000_000);
+        assert_eq!(meter.spent(), first, "nor is it between two polls");
+        let waits = meter.metered(async { meter.unmetered(async { compute(1_000_000_000) }).await });
+        waits.now_or_never().unwrap();
+        assert!(meter.spent() - first < Duration::from_millis(500), "a device's work is not the guest's");
+        meter.reset();
+        assert_eq!(meter.spent(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_running_guest_can_be_asked() {
+        let meter = Meter::default();
+        let seen = meter.metered(async {
+            compute(1_000_000);
+            meter.spent()
+        });
+        assert!(seen.now_or_never().unwrap() >= Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,148 @@
+//! Uploads are opened in processes that may die: what that means to the uploader, and to nobody else.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::json;
+use tract_onnx::pb::tensor_proto::DataType;
+use weir::units::Size;
+use weir_tests::onnx::{self, Axis};
+use weir_tests::{Server, guests, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_beyond_the_operators_limits_are_refused() {
+    let hello = fs::read(guests::HELLO).unwrap();
+    let model = onnx::double(DataType::Float, &[Axis::Fixed(2)]);
+    let (component_bytes, model_bytes) = (hello.len() as u64, model.len() as u64);
+    let server = Server::with(|settings| {
+        settings.limits.component_bytes = Size::bytes(component_bytes);
+        settings.limits.model_bytes = Size::bytes(model_bytes);
+    })
+    .await;
+    assert_eq!(server.deploy_bytes("hello", hello.clone(), json!({})).await.status, 201);
+    assert_eq!(server.put_model("double", model.clone()).await.status, 201);
+    let component = server.deploy_bytes("big", [hello.as_slice(), b"\0"].concat(), json!({})).await;
+    assert_eq!((component.status, component.code()), (413, "too_large"), "{}", component.text());
+    let model = server.put_model("big", [model.as_slice(), b"\0"].concat()).await;
+    assert_eq!((model.status, model.code()), (413, "too_large"), "{}", model.text());
+    for limit in ["component_bytes", "model_bytes"] {
+        assert_eq!(server.metric(&format!("weir_limits_total{{limit=\"limits.{limit}\"}}")).await, 1.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_takes_too_long_to_prepare_is_refused() {
+    let server = Server::with(|settings| settings.preparation.time = Duration::from_millis(1)).await;
+    let refused = server.deploy("hello", guests::HELLO, json!({})).await;
+    assert_eq!((refused.status, refused.code()), (422, "preparation_timeout"), "{}", refused.text());
+    assert!(refused.text().contains("longer than 1ms"), "{}", refused.text());
+    let refused = server.put_model("double", onnx::double(DataType::Float, &[Axis::Fixed(2)])).await;
+    assert_eq!((refused.status, refused.code()), (422, "preparation_timeout"), "{}", refused.text());
+    assert_eq!(server.metric("weir_limits_total{limit=\"preparation.time\"}").await, 2.0);
+    assert_eq!(server.get("/v1/functions").await.json, json!({ "functions": [] }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_takes_too_much_memory_to_prepare_is_refused() {
+    let server = Server::with(|settings| settings.preparation.memory = Size::mib(400)).await;
+    assert_eq!(server.deploy("hello", guests::HELLO, json!({})).await.status, 201, "a small one fits");
+    // 600 MB of weights that the engine makes while it optimises.
+    let refused = server.put_model("large", onnx::filled(&[150_000_000])).await;
+    assert_eq!((refused.status, refused.code()), (422, "preparation_memory"), "{}", refused.text());
+    assert!(refused.text().contains("more than 400.0 MiB"), "{}", refused.text());
+    assert_eq!(server.metric("weir_limits_total{limit=\"preparation.memory\"}").await, 1.0);
+    assert_eq!(server.get("/fn/default/hello/").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_may_plan_so_much_memory() {
+    // Two tensors of 4 MB at one time, x and y.
+    let shape = [Axis::Fixed(1_000_000)];
+    let model = onnx::double(DataType::Float, &shape);
+    let fits = async |bytes: u64| {
+        let server = Server::with(|settings| settings.limits.model_memory = Size::bytes(bytes)).await;
+        (server.put_model("m", model.clone()).await, server)
+    };
+    assert_eq!(fits(8_000_000).await.0.status, 201);
+    let (refused, server) = fits(7_999_999).await;
+    assert_eq!((refused.status, refused.code()), (422, "model_memory"), "{}", refused.text());
+    assert!(refused.text().contains("8000000") && refused.text().contains("7999999"), "{}", refused.text());
+    assert_eq!(server.metric("weir_limits_total{limit=\"limits.model_memory\"}").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_may_cost_so_much() {
+    // 100 × 100 × 100 multiply-adds.
+    let fits = async |cost: u64| {
+        let server = Server::with(|settings| settings.limits.operator_cost = cost).await;
+        (server.put_model("m", onnx::slow(100, 1)).await, server)
+    };
+    assert_eq!(fits(1_000_000).await.0.status, 201);
+    let (refused, server) = fits(999_999).await;
+    assert_eq!((refused.status, refused.code()), (422, "operator_cost"), "{}", refused.text());
+    assert!(refused.text().contains("1000000") && refused.text().contains("999999"), "{}", refused.text());
+    assert_eq!(server.metric("weir_limits_total{limit=\"limits.operator_cost\"}").await, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_artifact_that_was_changed_is_made_again() {
+    let server = Server::start().await;
+    server.deploy("hello", guests::HELLO, json!({ "idle_timeout": "50ms" })).await;
+    let folder = fs::read_dir(server.data.path().join("artifacts")).unwrap().next().unwrap().unwrap().path();
+    let file = |end: &str| {
+        let files = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        files.into_iter().find(|path| path.extension().is_some_and(|extension| extension == end)).unwrap()
+    };
+    let whole = fs::read(file("cwasm")).unwrap();
+    let mut changed = whole.clone();
+    let middle = changed.len() / 2;
+    changed[middle] ^= 0x80;
+    for bytes in [changed.as_slice(), &whole[..whole.len() / 2], b"", b"\x7fELF"] {
+        // In place of the file, not into it: what is mapped may still be in use.
+        let new = folder.join("new");
+        fs::write(&new, bytes).unwrap();
+        fs::rename(&new, file("cwasm")).unwrap();
+        let answer = server.get("/fn/default/hello/").await;
+        assert_eq!(answer.text(), "Hello, world!\n");
+        assert_eq!(fs::read(file("cwasm")).unwrap().len(), whole.len(), "it was made again");
+        until("it is at zero", async || server.status("hello").await["state"] == "zero").await;
+    }
+    fs::remove_file(file("mac")).unwrap();
+    assert_eq!(server.get("/fn/default/hello/").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_model_hides_is_named() {
+    let server = Server::start().await;
+    for (what, model, says) in [
+        ("data in a file", onnx::external(), "`w`"),
+        (
+            "a shape that overflows",
+            onnx::double(DataType::Float, &[Axis::Fixed(i64::MAX), Axis::Fixed(8)]),
+            "",
+        ),
+    ] {
+        let refused = server.put_model("m", model).await;
+        assert_eq!(refused.status, 422, "{what}: {}", refused.text());
+        assert!(refused.text().contains(says), "{what}: {}", refused.text());
+    }
+    assert_eq!(server.get("/healthz").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shape_that_would_need_too_much_is_refused_before_it_runs() {
+    let server = Server::with(|settings| settings.limits.model_memory = Size::mib(1)).await;
+    let model = onnx::double(DataType::Float, &[Axis::Named("n")]);
+    assert_eq!(server.put_model("double", model).await.status, 201);
+    server.deploy("nn", guests::NN, json!({ "models": ["double"] })).await;
+    let run = async |floats: usize| {
+        let path = "/raw?model=double&input=x&type=fp32&shape=".to_owned() + &floats.to_string();
+        server.call("nn", &path, vec![0; floats * 4]).await
+    };
+    assert_eq!(run(100_000).await.body.len(), 400_000);
+    let operators = server.devices.stats().operators;
+    let refused = run(200_000).await;
+    assert!(refused.text().contains("1048576"), "{}", refused.text());
+    assert_eq!(server.devices.stats().operators, operators, "nothing ran");
+    assert_eq!(run(100_000).await.body.len(), 400_000);
+}

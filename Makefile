@@ -6,12 +6,14 @@ CARGO ?= cargo
 COMPONENTIZE_PY = componentize-py==0.25.1
 PYTHON_TOOLS = target/python-tools
 
-.PHONY: help demo test bench build target models guests fmt lint clean
+.PHONY: help demo test bench soak fuzz build target models guests fmt lint clean
 
 help:
 	@echo "make demo    set up, start a server, deploy the example, call it, and stop"
 	@echo "make test    run all tests"
 	@echo "make bench   print ratios against the bare engine and the peers that are installed"
+	@echo "make soak    let the hostile corpus loose on a server for ten minutes (MINUTES=10), among ordinary calls"
+	@echo "make fuzz    run each fuzz target for a minute (SECONDS_EACH=60; wants nightly), and upload mutated bytes"
 	@echo "make build   build the binary: target/release/weir"
 	@echo "make lint    what CI checks beside the tests: formatting and clippy"
 
@@ -26,6 +28,19 @@ test: build guests
 
 bench: build
 	$(CARGO) run --release --locked -p weir-benches -- $(BENCH)
+
+MINUTES ?= 10
+
+soak: build
+	$(CARGO) run --release --locked -p weir-tests --bin soak -- --minutes $(MINUTES)
+
+SECONDS_EACH ?= 60
+
+fuzz: build
+	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked
+	for target in tensor signature config http problem artifact; do \
+	  $(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target -- -max_total_time=$(SECONDS_EACH) -rss_limit_mb=4096 || exit 1; done
+	$(CARGO) run --release --locked -p weir-tests --bin mutate -- --models 500 --components 500
 
 # The workspace has the tests in it, and they build the example, which takes its constants from the model's files.
 build: target models

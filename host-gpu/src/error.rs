@@ -53,6 +53,9 @@ pub enum Error {
     /// The deadline passed before the job was done.
     #[error("the deadline passed while the job was {0}")]
     DeadlineExceeded(Cow<'static, str>),
+    /// The device's memory, as models and jobs have planned it, is in use.
+    #[error("{needed} bytes are needed; of the device's {most}, {used} are in use")]
+    DeviceMemory { needed: u64, used: u64, most: u64 },
     /// The caller has gone.
     #[error("the caller has gone")]
     Cancelled,

@@ -11,6 +11,7 @@
 //! examine.rs     what a model may need, and who opens it first
 //! backend/       what turns model bytes into a graph and runs it (tract)
 //! device/        what the machine has
+//! quota.rs       the device's memory, as it is planned
 //! residency.rs   which graphs are in memory, and who holds them there
 //! sched/lane.rs  whose turn it is on a device
 //! ```
@@ -20,6 +21,7 @@ mod device;
 mod error;
 mod examine;
 mod model;
+mod quota;
 mod residency;
 mod sched;
 mod service;

@@ -49,8 +49,9 @@ pub struct ModelSource {
     pub digest: Arc<str>,
     pub format: Format,
     pub bytes: ModelBytes,
-    /// Whether [this engine](crate::ENGINE) has examined these bytes: if not, they are examined before they are loaded.
-    pub examined: bool,
+    /// The bytes that the model needs at one time, as [this engine](crate::ENGINE) found when it examined it. Where it has
+    /// not, it does so before it loads it.
+    pub examined: Option<u64>,
 }
 
 /// A model's bytes, or the file that holds them. Files are read only when a graph is loaded.
@@ -62,10 +63,10 @@ pub enum ModelBytes {
 
 impl ModelSource {
     pub fn from_memory(digest: &str, format: Format, bytes: Bytes) -> Self {
-        Self { digest: digest.into(), format, bytes: ModelBytes::Memory(bytes), examined: false }
+        Self { digest: digest.into(), format, bytes: ModelBytes::Memory(bytes), examined: None }
     }
 
-    pub fn from_file(digest: &str, format: Format, path: PathBuf, examined: bool) -> Self {
+    pub fn from_file(digest: &str, format: Format, path: PathBuf, examined: Option<u64>) -> Self {
         Self { digest: digest.into(), format, bytes: ModelBytes::File(path), examined }
     }
 

@@ -16,8 +16,9 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
 use crate::Error;
-use crate::backend::{Graph, Shapes};
+use crate::backend::{Graph, MAX_PLANS, Shapes};
 use crate::model::{ModelSource, Signature};
+use crate::quota::{Memory, Reserved};
 
 /// Graphs are per tenant: two tenants with the same bytes share nothing, so that neither can tell by timing
 /// whether the other has them.
@@ -39,15 +40,31 @@ pub(crate) struct Resident {
     pub model: ModelSource,
     /// The oldest first.
     examined: Mutex<VecDeque<Shapes>>,
+    /// What it takes of the device's memory: once when it is loaded, and once more for each plan that it keeps, up to so
+    /// many.
+    reserved: Mutex<Vec<Reserved>>,
+    /// Bytes of one of these.
+    pub memory: u64,
     /// Held by the one that prepares the graph for a shape: others who wait for the same shape find it done.
     pub preparing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Resident {
-    pub fn new(graph: Box<dyn Graph>, model: ModelSource) -> Self {
+    /// A graph that was loaded with `reserved` for it, which is `memory` bytes.
+    pub fn new(graph: Box<dyn Graph>, model: ModelSource, memory: u64, reserved: Reserved) -> Self {
         // The examination before the load looked at these.
         let examined = Mutex::new(VecDeque::from([graph.single()]));
-        Self { graph, model, examined, preparing: Arc::default() }
+        let reserved = Mutex::new(vec![reserved]);
+        Self { graph, model, examined, reserved, memory, preparing: Arc::default() }
+    }
+
+    /// Takes memory for one more plan, unless the graph has it for as many as it keeps.
+    pub fn reserve(&self, memory: &Arc<Memory>) -> Result<(), Error> {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserved.len() <= MAX_PLANS {
+            reserved.push(memory.reserve(self.memory)?);
+        }
+        Ok(())
     }
 
     /// Whether preparing the graph for these shapes can do what no examination has seen.
@@ -218,7 +235,7 @@ mod tests {
     fn empty() -> Result<Resident, Error> {
         let graph = Empty(Signature { inputs: vec![], outputs: vec![] });
         let model = ModelSource::from_memory("d", Format::Onnx, Bytes::new());
-        Ok(Resident::new(Box::new(graph), model))
+        Ok(Resident::new(Box::new(graph), model, 0, Memory::new(0).reserve(0)?))
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ use crate::backend::{Backend, Plan, Tract};
 use crate::device::{self, Device, DeviceKind, DeviceStats};
 use crate::examine::{Examiner, ModelLimits, Report};
 use crate::model::ModelSource;
+use crate::quota::{Memory, Reserved};
 use crate::residency::{Key, Lease, Residency, Resident, ResidentGraph};
 use crate::sched::lane::Class;
 use crate::tensor::Tensor;
@@ -29,13 +30,15 @@ pub struct DeviceConfig {
     pub cpu_lanes: Option<NonZeroUsize>,
     /// The most jobs that may wait for a device.
     pub queue: usize,
+    /// The most bytes of all models in memory and all jobs that run, as they plan them.
+    pub memory: u64,
     /// What a model may need.
     pub model: ModelLimits,
 }
 
 impl Default for DeviceConfig {
     fn default() -> Self {
-        Self { cpu_lanes: None, queue: 1024, model: ModelLimits::default() }
+        Self { cpu_lanes: None, queue: 1024, memory: 4 << 30, model: ModelLimits::default() }
     }
 }
 
@@ -80,6 +83,8 @@ pub struct Stats {
     pub failed_inferences: u64,
     /// Operators run, those of cancelled jobs included.
     pub operators: u64,
+    /// Bytes that models and jobs have planned, over all devices.
+    pub memory: u64,
     pub devices: Vec<DeviceStats>,
     pub resident: Vec<ResidentGraph>,
 }
@@ -94,6 +99,7 @@ struct Inner {
     residency: Arc<Residency>,
     /// Opens what tenants bring, before the engine here does.
     examiner: Arc<dyn Examiner>,
+    memory: Arc<Memory>,
     /// Permits of graphs that are made ready for new shapes.
     preparations: Arc<Semaphore>,
     inferences: AtomicU64,
@@ -107,6 +113,7 @@ impl Service {
         Self(Arc::new(Inner {
             backend: Tract { limits: config.model },
             examiner,
+            memory: Memory::new(config.memory),
             preparations: Arc::new(Semaphore::new(cpu.stats().lanes)),
             cpu,
             residency: Arc::default(),
@@ -135,10 +142,12 @@ impl Service {
         let load = || {
             let (inner, model) = (Arc::clone(&self.0), model.clone());
             let loading = async move {
-                if !model.examined {
-                    inner.examiner.examine(&model, None).await?;
-                }
-                let loading = tokio::task::spawn_blocking(move || inner.load(model));
+                let memory = match model.examined {
+                    Some(memory) => memory,
+                    None => inner.examiner.examine(&model, None).await?.memory,
+                };
+                let reserved = inner.memory.reserve(memory)?;
+                let loading = tokio::task::spawn_blocking(move || inner.load(model, memory, reserved));
                 loading.await.unwrap_or_else(|error| Err(Error::from_join(error)))
             };
             loading.boxed()
@@ -175,6 +184,8 @@ impl Service {
         let short = plan.steady().is_some_and(|took| took < SHORT);
         let asked = Instant::now();
         let lane = within(job.deadline, "waiting for a lane", self.0.cpu.lanes.acquire(job.class)).await?;
+        let needed = plan.memory(&inputs).saturating_sub(lease.resident().memory);
+        let reserved = self.0.memory.reserve(needed)?;
         let started = Instant::now();
 
         let gone = Gone::default();
@@ -193,7 +204,7 @@ impl Service {
                 Ok(())
             };
             let outputs = plan.run(inputs, &mut checkpoint);
-            drop(lane);
+            drop((lane, reserved));
             outputs.map(|outputs| (outputs, operators))
         };
         let (outputs, operators) = if short {
@@ -240,7 +251,7 @@ impl Service {
     }
 
     pub fn stats(&self) -> Stats {
-        let Inner { cpu, residency, inferences, failed_inferences, operators, .. } = &*self.0;
+        let Inner { cpu, memory, residency, inferences, failed_inferences, operators, .. } = &*self.0;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             loads: read(&residency.loads),
@@ -249,6 +260,7 @@ impl Service {
             inferences: read(inferences),
             failed_inferences: read(failed_inferences),
             operators: read(operators),
+            memory: memory.used(),
             devices: vec![cpu.stats()],
             resident: residency.resident(),
         }
@@ -256,9 +268,9 @@ impl Service {
 }
 
 impl Inner {
-    fn load(&self, model: ModelSource) -> Result<Resident, Error> {
+    fn load(&self, model: ModelSource, memory: u64, reserved: Reserved) -> Result<Resident, Error> {
         let graph = self.backend.load(model.format, &model.read()?)?;
-        Ok(Resident::new(graph, model))
+        Ok(Resident::new(graph, model, memory, reserved))
     }
 
     async fn prepare(&self, resident: Arc<Resident>, inputs: Vec<Tensor>) -> Result<Arc<dyn Plan>, Error> {
@@ -266,6 +278,9 @@ impl Inner {
         if resident.needs_examination(&shapes) {
             self.examiner.examine(&resident.model, Some(shapes.clone())).await?;
             resident.remember_examined(shapes);
+        }
+        if resident.graph.made_per_shape() {
+            resident.reserve(&self.memory)?;
         }
         let permit = Arc::clone(&self.preparations).acquire_owned().await.map_err(|_| Error::Cancelled)?;
         let prepare = move || {

@@ -217,11 +217,13 @@ pub struct CpuConfig {
     pub lanes: Option<NonZeroUsize>,
     /// The most jobs that may wait for a lane.
     pub queue: usize,
+    /// The most memory of all models and jobs on it; a quarter of what this process may have when absent.
+    pub memory: Option<Size>,
 }
 
 impl Default for CpuConfig {
     fn default() -> Self {
-        Self { lanes: None, queue: weir_gpu::DeviceConfig::default().queue }
+        Self { lanes: None, memory: None, queue: weir_gpu::DeviceConfig::default().queue }
     }
 }
 
@@ -289,9 +291,9 @@ impl Config {
     }
 }
 
-/// Half of the memory that this process may have: the machine's, or less where its group is limited. Sources: proc(5),
+/// The memory that this process may have: the machine's, or less where its group is limited. Sources: proc(5),
 /// and cgroup v2's `memory.max`.
-pub fn half_of_memory() -> Size {
+pub fn available_memory() -> Size {
     let machine = || {
         let text = std::fs::read_to_string("/proc/meminfo").ok()?;
         let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.strip_suffix("kB"))?;
@@ -299,7 +301,7 @@ pub fn half_of_memory() -> Size {
     };
     let group = || std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse::<u64>().ok();
     let all = [machine(), group()].into_iter().flatten().min();
-    all.map_or(Size::mib(1024), |bytes| Size::bytes(bytes / 2))
+    all.map_or(Size::mib(2048), Size::bytes)
 }
 
 fn is_loopback(address: IpAddr) -> bool {

@@ -117,7 +117,7 @@ impl Default for Artifact {
         use std::io::Write;
         let (folder, engine) = (tempfile::tempdir().unwrap(), wasmtime::Engine::default());
         let artifacts = artifact::Artifacts::open(folder.path().to_owned(), &engine, [7; 32]).unwrap();
-        let code = engine.precompile_component(b"(component)").unwrap();
+        let code = engine.precompile_component(b"\0asm\x0d\0\x01\0").unwrap();
         let mut draft = artifacts.draft("d").unwrap();
         draft.write_all(&code).unwrap();
         artifacts.keep(draft).unwrap();

@@ -96,6 +96,8 @@ limits! {
     Stack = "sandbox.stack", Some(Code::StackLimit), "recursion_ends_at_the_stacks_end";
     /// Memory of all sandboxes together.
     NodeMemory = "sandbox.memory", Some(Code::NodeMemory), "when_the_nodes_memory_is_used_up_the_next_call_is_told";
+    /// Memory of all graphs and jobs on the device together.
+    DeviceMemory = "cpu.memory", Some(Code::DeviceMemory), "when_the_devices_memory_is_used_up_the_next_model_is_told";
     /// Bytes of an uploaded component.
     ComponentBytes = "limits.component_bytes", Some(Code::TooLarge), "uploads_beyond_the_operators_limits_are_refused";
     /// Bytes of an uploaded model.
@@ -121,6 +123,7 @@ mod tests {
         let value = of.pointer(&format!("/{}", field.replace('.', "/")))?;
         match value {
             serde_json::Value::String(text) => Some(text.clone()),
+            serde_json::Value::Null if field == "cpu.memory" => Some("a quarter of the machine's".to_owned()),
             serde_json::Value::Null => Some("half of the machine's".to_owned()),
             other => Some(other.to_string()),
         }

@@ -20,6 +20,9 @@ pub struct ModelRecord {
     /// The engine that examined it; another one examines it again before it loads it.
     #[serde(default)]
     pub engine: String,
+    /// Bytes that it needs at one time, where axes that vary have one element.
+    #[serde(default)]
+    pub memory: u64,
     /// RFC 3339.
     pub created: String,
 }
@@ -84,6 +87,7 @@ impl ModelRecord {
             inputs: signature.inputs.iter().map(SpecRecord::from).collect(),
             outputs: signature.outputs.iter().map(SpecRecord::from).collect(),
             engine: weir_gpu::ENGINE.to_owned(),
+            memory: report.memory,
             created: crate::now(),
         }
     }
@@ -101,12 +105,8 @@ impl Model {
     /// For a record whose format this version does not know.
     pub fn new(record: ModelRecord, store: &Store) -> Result<Self, weir_gpu::Error> {
         let path = store.blobs.path(&record.digest);
-        let source = ModelSource::from_file(
-            &record.digest,
-            record.format.parse()?,
-            path,
-            record.engine == weir_gpu::ENGINE,
-        );
+        let examined = (record.engine == weir_gpu::ENGINE).then_some(record.memory);
+        let source = ModelSource::from_file(&record.digest, record.format.parse()?, path, examined);
         Ok(Self { record, source })
     }
 }

@@ -25,6 +25,7 @@ use crate::sandbox::engine::{Code, Compiler, Rejection};
 use crate::sandbox::memory::NodeMemory;
 use crate::store::{Index, Received, Store};
 use crate::telemetry::Telemetry;
+use crate::units::Size;
 
 /// The server's shared parts.
 pub struct Node {
@@ -67,13 +68,15 @@ impl Node {
         )?;
         let telemetry = Arc::<Telemetry>::default();
         let preparer = Arc::new(Preparer::new(config.binary.clone(), &settings, Arc::clone(&telemetry)));
+        let available = config::available_memory();
         let devices = DeviceConfig {
             cpu_lanes: settings.cpu.lanes,
             queue: settings.cpu.queue,
+            memory: settings.cpu.memory.unwrap_or(Size::bytes(available.as_u64() / 4)).as_u64(),
             model: preparer.model_limits(),
         };
-        let memory = settings.sandbox.memory.unwrap_or_else(config::half_of_memory);
-        tracing::info!("all sandboxes together may have {memory}");
+        let memory = settings.sandbox.memory.unwrap_or(Size::bytes(available.as_u64() / 2));
+        tracing::info!("sandboxes may have {memory}, models {}", Size::bytes(devices.memory));
         let node = Arc::new(Self {
             function_index: store.index()?,
             model_index: store.index()?,

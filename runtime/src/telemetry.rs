@@ -82,6 +82,7 @@ pub struct Telemetry {
     queue_seconds: Histogram,
     device_seconds: Histogram,
     resident_graphs: gauge::Gauge,
+    device_memory: gauge::Gauge,
     graph_loads: Counter<u64, AtomicU64>,
     busy_lanes: gauge::Gauge,
     queued_jobs: gauge::Gauge,
@@ -158,6 +159,12 @@ impl Default for Telemetry {
         registry.register("inference_device_seconds", "Time that a job held a lane", device_seconds.clone());
         let resident_graphs = gauge::Gauge::default();
         registry.register("resident_graphs", "Graphs in memory", resident_graphs.clone());
+        let device_memory = gauge::Gauge::default();
+        registry.register(
+            "device_memory_bytes",
+            "Memory that models and jobs have planned, over all devices",
+            device_memory.clone(),
+        );
         let graph_loads = Counter::default();
         registry.register("graph_loads", "Graphs loaded", graph_loads.clone());
         let busy_lanes = gauge::Gauge::default();
@@ -183,6 +190,7 @@ impl Default for Telemetry {
             queue_seconds,
             device_seconds,
             resident_graphs,
+            device_memory,
             graph_loads,
             busy_lanes,
             queued_jobs,
@@ -262,6 +270,7 @@ impl Telemetry {
         self.memory.set(count(memory.used()));
         self.host_bytes.set(count(memory.host_used()));
         self.resident_graphs.set(count(stats.resident.len()));
+        self.device_memory.set(i64::try_from(stats.memory).unwrap_or(i64::MAX));
         self.busy_lanes.set(count(stats.devices.iter().map(|device| device.busy).sum()));
         self.queued_jobs.set(count(stats.devices.iter().map(|device| device.queued).sum()));
         self.graph_loads.inner().store(stats.loads, std::sync::atomic::Ordering::Relaxed);

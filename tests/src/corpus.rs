@@ -223,7 +223,8 @@ const LOCAL: [&str; 10] = [
 ];
 
 /// The settings of a server that the corpus is let loose on: what is [`ALLOWED`] can be reached, though it is loopback.
-pub const SETTINGS: &str = "[egress]\nallow = [\"127.0.0.2/32\"]\n";
+/// There are so few sandboxes that all places for them are soon in use, and memory comes to where it stays.
+pub const SETTINGS: &str = "[egress]\nallow = [\"127.0.0.2/32\"]\n[sandbox]\nsandboxes = 100\n";
 
 /// The metrics that are zero when a server is at rest.
 pub const AT_REST: [&str; 5] =

@@ -8,7 +8,7 @@ use reqwest::{Body, Method};
 use serde_json::{Value, json};
 use weir::units::Size;
 use weir_tests::guests::Behaviour;
-use weir_tests::{Answer, Server, guests, until};
+use weir_tests::{Answer, Server, guests, onnx, until};
 
 async fn trouble(config: Value) -> Arc<Server> {
     let server = Server::start().await;
@@ -166,6 +166,27 @@ async fn when_the_nodes_memory_is_used_up_the_next_call_is_told() {
     drop((holds, more));
     until("it is all back", async || server.metric("weir_memory_bytes").await == 0.0).await;
     assert_eq!(server.call("other", "/fine", "").await.text(), "fine");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_devices_memory_is_used_up_the_next_model_is_told() {
+    // Each has 4 MB of weights, and its runs need 4 MB for input and output.
+    let server = Server::with(|settings| settings.cpu.memory = Some(Size::bytes(13_000_000))).await;
+    for name in ["one", "two", "three"] {
+        assert_eq!(server.put_model(name, onnx::slow(1000, 1)).await.status, 201);
+        let config = json!({ "models": [name], "idle_timeout": "500ms" });
+        assert_eq!(server.deploy(name, guests::NN, config).await.status, 201);
+    }
+    let run = async |name: &str| {
+        let path = format!("/raw?model={name}&input=x0&type=fp32&shape=1000,1000");
+        server.call(name, &path, vec![0; 4_000_000]).await
+    };
+    assert_eq!(run("one").await.body.len(), 4_000_000, "{}", run("one").await.text());
+    let over = run("two").await;
+    assert!(over.text().contains("13000000"), "{}", over.text());
+    assert_eq!(server.metric("weir_limits_total{limit=\"cpu.memory\"}").await, 1.0);
+    until("the first has left", async || server.metric("weir_device_memory_bytes").await == 0.0).await;
+    assert_eq!(run("two").await.body.len(), 4_000_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]

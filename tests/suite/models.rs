@@ -284,7 +284,7 @@ fn a_short_run_whose_work_is_known_needs_no_other_thread() {
         for (name, axis, at_once) in [("fixed", Axis::Fixed(2), true), ("open", Axis::Named("n"), false)] {
             let bytes = onnx::double(DataType::Float, &[axis]).into();
             let mut source = weir_gpu::ModelSource::from_memory(name, weir_gpu::Format::Onnx, bytes);
-            source.examined = true;
+            source.examined = Some(0);
             let lease = service.load("t", &source, weir_gpu::DeviceKind::Cpu).await.unwrap();
             let infer = || {
                 let data = [1.5_f32.to_le_bytes(), 2.0_f32.to_le_bytes()].concat();

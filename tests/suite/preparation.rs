@@ -1,13 +1,14 @@
 //! Uploads are opened in processes that may die: what that means to the uploader, and to nobody else.
 
 use std::fs;
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::json;
 use tract_onnx::pb::tensor_proto::DataType;
 use weir::units::Size;
 use weir_tests::onnx::{self, Axis};
-use weir_tests::{Server, guests, until};
+use weir_tests::{Process, Server, guests, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uploads_beyond_the_operators_limits_are_refused() {
@@ -109,6 +110,40 @@ async fn an_artifact_that_was_changed_is_made_again() {
     }
     fs::remove_file(file("mac")).unwrap();
     assert_eq!(server.get("/fn/default/hello/").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_process_that_opens_an_upload_has_little_left() {
+    // It waits for its upload, and has by then given up what it does not need. Its starter has left it a file.
+    let order = json!({
+        "work": { "Component": { "stack": 1 << 19 } }, "memory": 1_u64 << 30, "seconds": 7,
+    });
+    let mut shell = tokio::process::Command::new("sh");
+    shell.args(["-c", "exec 9</dev/null; exec \"$0\" prepare \"$1\""]).arg(Process::binary("weir"));
+    let mut child = shell
+        .arg(order.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let of = |what: &str| format!("/proc/{}/{what}", child.id().unwrap());
+    let limit = |name: &str| {
+        let limits = fs::read_to_string(of("limits")).unwrap();
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned();
+        line.split_whitespace().next().unwrap().to_owned()
+    };
+    until("it has given up the last", async || limit("Max open files") == "16").await;
+    assert_eq!(limit("Max address space"), (1_u64 << 30).to_string());
+    assert_eq!((limit("Max cpu time"), limit("Max file size")), ("7".to_owned(), "0".to_owned()));
+    assert_eq!(limit("Max core file size"), "0");
+    let open = fs::read_dir(of("fd")).unwrap().map(|file| file.unwrap().file_name());
+    let mut open: Vec<_> = open.collect();
+    open.sort();
+    assert_eq!(open, ["0", "1", "2"]);
+    drop(child.stdin.take());
+    let said = child.wait_with_output().await.unwrap();
+    assert!(String::from_utf8_lossy(&said.stdout).contains("the body is empty"), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,6 +15,9 @@ pub(crate) use tract::{ENGINE, Tract};
 /// The shapes of all inputs, in the signature's order.
 pub(crate) type Shapes = Vec<Vec<usize>>;
 
+/// Plans that a graph which is prepared per shape keeps.
+pub(crate) const MAX_PLANS: usize = 8;
+
 /// An engine. Its calls may take long and may panic on hostile bytes: the door makes them on a thread of their own.
 pub(crate) trait Backend: Send + Sync {
     /// Parses and prepares a model.
@@ -50,6 +53,9 @@ pub(crate) trait Graph: Send + Sync {
 pub(crate) trait Plan: Send + Sync {
     /// How long the last run took, where all runs do the same work, whatever the data.
     fn steady(&self) -> Option<Duration>;
+
+    /// Bytes that a run on these inputs plans to need at one time, weights included.
+    fn memory(&self, inputs: &[Tensor]) -> u64;
 
     /// Runs the graph once. `inputs` are in the signature's order and fit it; the outputs come in its order.
     ///

@@ -34,7 +34,7 @@ async fn each_new_shape_of_a_graph_made_per_shape_is_examined_once() {
 async fn a_model_that_was_examined_is_not_examined_again() {
     let (service, asked) = service(ModelLimits::default());
     let mut model = ModelSource::from_memory("d", Format::Onnx, tanh(&["2"]).into());
-    model.examined = true;
+    model.examined = Some(0);
     let lease = service.load("t", &model, DeviceKind::Cpu).await.unwrap();
     assert!(infer(&service, &lease, &[("x", f32s(&[2]))]).await.is_ok());
     assert!(asked.lock().unwrap().is_empty());
@@ -80,7 +80,7 @@ async fn what_the_examiner_does_not_survive_is_not_opened_here() {
     let refused = load(&service, &tanh(&["2"])).await.unwrap_err();
     assert_eq!(refused.to_string(), "preparing the model failed: no memory left for its own shapes");
     let mut model = ModelSource::from_memory("d", Format::Onnx, enlarge().into());
-    model.examined = true;
+    model.examined = Some(0);
     let lease = service.load("t", &model, DeviceKind::Cpu).await.unwrap();
     let refused = infer(&service, &lease, &[("x", f32s(&[1, 1, 4, 4]))]).await.unwrap_err();
     assert_eq!(refused.to_string(), "preparing the model failed: no memory left for [[1, 1, 4, 4]] shapes");
@@ -126,7 +126,7 @@ async fn a_panic_while_a_model_is_opened_is_an_error() {
     assert!(matches!(failed, Error::EnginePanic(_)), "{failed}");
     let (service, _) = service(ModelLimits::default());
     let mut examined = source;
-    examined.examined = true;
+    examined.examined = Some(0);
     let failed = service.load("t", &examined, DeviceKind::Cpu).await.unwrap_err();
     assert!(matches!(failed, Error::EnginePanic(_)), "{failed}");
 }

@@ -316,7 +316,7 @@ struct Watch<'a> {
     meter: &'a Meter,
     cpu_time: Duration,
     /// By the call's number, until its time is up or nobody waits for it.
-    wait: Option<(u64, Pin<Box<dyn Future<Output = Ending> + Send>>)>,
+    wait: Option<(u64, Wait)>,
 }
 
 impl Watch<'_> {
@@ -336,7 +336,9 @@ impl Watch<'_> {
     }
 }
 
-fn end_of(call: &Running) -> Pin<Box<dyn Future<Output = Ending> + Send>> {
+type Wait = Pin<Box<dyn Future<Output = Ending> + Send>>;
+
+fn end_of(call: &Running) -> Wait {
     let (gone, deadline, patience) = (call.ticket.gone.clone(), call.deadline, call.ticket.patience);
     Box::pin(async move {
         tokio::select! {

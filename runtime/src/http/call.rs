@@ -192,6 +192,7 @@ fn outcome(code: Code) -> Outcome {
         | Code::FunctionOverloaded
         | Code::ServerOverloaded
         | Code::NodeMemory
+        | Code::DeviceMemory
         | Code::StartFailed
         | Code::StartTimeout
         | Code::PreparationTimeout

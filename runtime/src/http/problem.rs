@@ -44,6 +44,7 @@ pub enum Code {
     HeadersTooLarge,
     OutboundLimit,
     NodeMemory,
+    DeviceMemory,
     PreparationTimeout,
     PreparationMemory,
     PreparationFailed,
@@ -177,6 +178,9 @@ impl Code {
             Self::NodeMemory => {
                 later(StatusCode::SERVICE_UNAVAILABLE, "node_memory", "The machine's memory is in use", 1)
             }
+            Self::DeviceMemory => {
+                later(StatusCode::SERVICE_UNAVAILABLE, "device_memory", "The device's memory is in use", 1)
+            }
             Self::PreparationTimeout => row(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "preparation_timeout",
@@ -209,7 +213,7 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::InvalidName,
@@ -240,6 +244,7 @@ impl Code {
         Self::HeadersTooLarge,
         Self::OutboundLimit,
         Self::NodeMemory,
+        Self::DeviceMemory,
         Self::PreparationTimeout,
         Self::PreparationMemory,
         Self::PreparationFailed,
@@ -358,6 +363,7 @@ impl From<weir_gpu::Error> for Problem {
             | Gpu::EnginePanic(_) => Code::InvalidModel,
             Gpu::ModelMemory { .. } => Code::ModelMemory,
             Gpu::OperatorCost { .. } => Code::OperatorCost,
+            Gpu::DeviceMemory { .. } => Code::DeviceMemory,
             Gpu::Died(_) => Code::PreparationFailed,
             Gpu::InvalidTensor(_) | Gpu::InvalidInput { .. } | Gpu::InvalidInputs(_) | Gpu::NoGpu => {
                 Code::InvalidRequest

@@ -57,6 +57,14 @@ fn prepare(order: &str) -> io::Result<()> {
 
 /// Limits that hold for the rest of this process's life. Source: getrlimit(2).
 fn confine(order: &Order) -> io::Result<()> {
+    // This process's own are closed by exec; what the server itself was given by whoever started it is not.
+    let open: Vec<_> = std::fs::read_dir("/proc/self/fd")?.flatten().map(|file| file.file_name()).collect();
+    for descriptor in open.iter().filter_map(|name| name.to_str()?.parse::<i32>().ok()) {
+        if descriptor > 2 {
+            // One of them was the folder that has been read.
+            let _ = nix::unistd::close(descriptor);
+        }
+    }
     // Where the machine runs out of memory, this process is the one to go. Not every system lets it say so.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let limit = |resource, soft: u64, hard: u64| {

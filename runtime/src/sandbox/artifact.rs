@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tempfile::NamedTempFile;
 use wasmtime::Engine;
@@ -24,6 +25,8 @@ pub struct Artifacts {
     folder: PathBuf,
     engine: u64,
     key: [u8; blake3::KEY_LEN],
+    /// Held while an artifact and its MAC are put in place, and by those who read both.
+    place: Arc<RwLock<()>>,
 }
 
 /// An artifact that is being written. Dropping it forgets it.
@@ -46,7 +49,7 @@ impl Artifacts {
         let engine = compatibility(engine);
         let folder = root.join(format!("{engine:016x}"));
         fs::create_dir_all(&folder)?;
-        Ok(Self { root, folder, engine, key })
+        Ok(Self { root, folder, engine, key, place: Arc::default() })
     }
 
     /// Removes other engines' artifacts, and those of this one that are not `used`.
@@ -101,6 +104,7 @@ impl Artifacts {
         mac.write_all(draft.mac.finalize().as_bytes())?;
         mac.as_file().sync_all()?;
         draft.file.as_file().sync_all()?;
+        let _place = self.place.write().unwrap_or_else(PoisonError::into_inner);
         mac.persist(self.mac(&draft.digest)).map_err(|error| error.error)?;
         draft.file.persist(self.code(&draft.digest)).map_err(|error| error.error)?;
         Ok(())
@@ -126,6 +130,7 @@ impl Artifacts {
     /// # Errors
     /// What this engine has against the component, such as more parts than one may have.
     pub fn map(&self, engine: &Engine, digest: &str) -> wasmtime::Result<Option<Component>> {
+        let _place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         if !self.has(digest) {
             return Ok(None);
         }
@@ -183,7 +188,7 @@ mod tests {
     fn kept(root: &std::path::Path, engine: &Engine) -> Artifacts {
         let artifacts = Artifacts::open(root.to_owned(), engine, KEY).unwrap();
         let mut draft = artifacts.draft("d").unwrap();
-        draft.write_all(&engine.precompile_component(b"(component)").unwrap()).unwrap();
+        draft.write_all(&engine.precompile_component(b"\0asm\x0d\0\x01\0").unwrap()).unwrap();
         artifacts.keep(draft).unwrap();
         artifacts
     }

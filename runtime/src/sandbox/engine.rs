@@ -231,6 +231,14 @@ mod tests {
     use crate::sandbox::artifact::compatibility;
 
     #[test]
+    fn the_ticker_has_ended_when_it_is_dropped() {
+        let ticker = Ticker::start(Engine::default(), Duration::from_secs(3600)).unwrap();
+        let stop = Arc::clone(&ticker.stop);
+        drop(ticker);
+        assert_eq!(Arc::strong_count(&stop), 1, "its thread has let go of it");
+    }
+
+    #[test]
     fn what_is_compiled_elsewhere_fits_here() {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::default();

@@ -207,7 +207,7 @@ impl Host {
         if !self.calls.is_multiple_of(AUDIT) {
             return;
         }
-        let kept = self.table.iter_mut().map(|entry| kept(entry)).fold(0, usize::saturating_add);
+        let kept = self.table.iter_mut().map(kept).fold(0, usize::saturating_add);
         if let Err(exceeded) = self.kept.resize(kept) {
             self.overdrawn = Some(exceeded);
         }

@@ -21,6 +21,7 @@ use super::met::Met;
 use super::meter::Meter;
 use super::store::Host;
 use crate::catalog::Catalog;
+use crate::limits::{Exceeded, Limit};
 use crate::model::Model;
 use crate::telemetry::Telemetry;
 
@@ -225,6 +226,8 @@ pub struct GuestTensor {
 pub struct Error {
     code: ErrorCode,
     text: String,
+    /// The limit that it tells of.
+    limit: Option<Limit>,
 }
 
 impl Error {
@@ -234,7 +237,7 @@ impl Error {
         if let Some((end, _)) = text.char_indices().nth(MAX_ERROR_CHARS) {
             text.truncate(end);
         }
-        Self { code, text }
+        Self { code, text, limit: None }
     }
 }
 
@@ -253,11 +256,13 @@ impl From<weir_gpu::Error> for Error {
             }
             Gpu::ModelMemory { .. } | Gpu::OperatorCost { .. } => ErrorCode::TooLarge,
             Gpu::UnsupportedDtype { .. } | Gpu::NoGpu => ErrorCode::UnsupportedOperation,
-            // A full queue too: of the codes there are, it is the one that says to try again later.
-            Gpu::QueueFull { .. } | Gpu::DeadlineExceeded(_) | Gpu::Cancelled => ErrorCode::Timeout,
+            // A full queue or device too: of the codes there are, it is the one that says to try again later.
+            Gpu::QueueFull { .. } | Gpu::DeviceMemory { .. } | Gpu::DeadlineExceeded(_) | Gpu::Cancelled => {
+                ErrorCode::Timeout
+            }
             Gpu::Engine(_) | Gpu::EnginePanic(_) => ErrorCode::RuntimeError,
         };
-        Self::new(code, error.to_string())
+        Self { limit: limit(&error), ..Self::new(code, error.to_string()) }
     }
 }
 
@@ -311,10 +316,9 @@ impl GuestTensor {
         let ty = tensor_type(tensor.dtype()).ok_or_else(cannot)?;
         let shape = tensor.shape().iter().map(|axis| u32::try_from(*axis)).collect::<Result<Vec<_>, _>>();
         let shape = shape.map_err(|_| cannot())?;
-        let held = view.account.hold(bytes(&shape, tensor.data().len())).map_err(|exceeded| {
-            let error = Error::new(ErrorCode::TooLarge, exceeded.to_string());
-            view.met.note(exceeded);
-            error
+        let held = view.account.hold(bytes(&shape, tensor.data().len())).map_err(|exceeded| Error {
+            limit: Some(exceeded.limit),
+            ..Error::new(ErrorCode::TooLarge, exceeded.detail)
         })?;
         Ok(Self { shape, ty, data: tensor.data().clone(), _held: held })
     }
@@ -354,13 +358,30 @@ pub fn add_to_linker(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 
 type Fallible<T> = wasmtime::Result<Result<T, Resource<Error>>>;
 
+/// The limit that an error of the door tells of.
+fn limit(error: &weir_gpu::Error) -> Option<Limit> {
+    match error {
+        weir_gpu::Error::ModelMemory { .. } => Some(Limit::ModelMemory),
+        weir_gpu::Error::OperatorCost { .. } => Some(Limit::OperatorCost),
+        weir_gpu::Error::DeviceMemory { .. } => Some(Limit::DeviceMemory),
+        _ => None,
+    }
+}
+
 impl View<'_> {
     /// Hands a result to the guest: a value or an error becomes a resource. Only a full table traps.
     fn give<T: Send + 'static>(&mut self, result: Result<T, Error>) -> Fallible<Resource<T>> {
         Ok(match result {
             Ok(value) => Ok(self.table.push(value)?),
-            Err(error) => Err(self.table.push(error)?),
+            Err(error) => Err(self.fail(error)?),
         })
+    }
+
+    fn fail(&mut self, error: Error) -> wasmtime::Result<Resource<Error>> {
+        if let Some(limit) = error.limit {
+            self.met.note(Exceeded::new(limit, error.text.clone()));
+        }
+        Ok(self.table.push(error)?)
     }
 }
 
@@ -420,7 +441,7 @@ impl inference::HostGraphExecutionContext for View<'_> {
                 let push = |(name, tensor)| Ok((name, self.table.push(tensor)?));
                 Ok(Ok(outputs.into_iter().map(push).collect::<wasmtime::Result<_>>()?))
             }
-            Err(error) => Ok(Err(self.table.push(error)?)),
+            Err(error) => Ok(Err(self.fail(error)?)),
         }
     }
 

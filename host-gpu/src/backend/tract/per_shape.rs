@@ -8,11 +8,9 @@ use tract_onnx::tract_hir::infer::ShapeFactoid;
 use super::plan::TractPlan;
 use super::{EngineError, Outputs, Shapes, are_shapes_of, invalid, lock, text};
 use crate::Error;
+use crate::backend::MAX_PLANS;
 use crate::examine::ModelLimits;
 use crate::tensor::Tensor;
-
-/// Plans that a model prepared per shape keeps.
-const MAX_PLANS: usize = 8;
 
 pub(super) struct PerShape {
     model: InferenceModel,

@@ -151,6 +151,19 @@ impl Plan for TractPlan {
         self.steady.then(|| Duration::from_nanos(self.last_run.load(Ordering::Relaxed)))
     }
 
+    fn memory(&self, inputs: &[Tensor]) -> u64 {
+        let demand = match &self.judged {
+            Judged::Once(demand) => Some(*demand),
+            Judged::PerShape(verdicts) => {
+                let verdicts = lock(verdicts);
+                let found = verdicts.iter().rev().find(|(shapes, _)| are_shapes_of(shapes, inputs));
+                found.and_then(|(_, verdict)| verdict.clone().ok())
+            }
+        };
+        // What is forgotten between the verdict and the run is only how much, not that it is within the limits.
+        demand.map_or(0, |demand| demand.memory)
+    }
+
     fn run(
         &self,
         inputs: Vec<Tensor>,

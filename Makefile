@@ -39,7 +39,7 @@ SECONDS_EACH ?= 60
 fuzz: build
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || $(CARGO) install cargo-fuzz --locked
 	for target in tensor signature config http problem artifact; do \
-	  $(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target -- -max_total_time=$(SECONDS_EACH) -rss_limit_mb=4096 || exit 1; done
+	  $(CARGO) +nightly fuzz run -s none --fuzz-dir fuzz $$target -- -max_total_time=$(SECONDS_EACH) -rss_limit_mb=4096 || exit 1; done
 	$(CARGO) run --release --locked -p weir-tests --bin mutate -- --models 500 --components 500
 
 # The workspace has the tests in it, and they build the example, which takes its constants from the model's files.

@@ -41,6 +41,8 @@ fn behaviours(guests: &Path) -> String {
         ("hostile-p3/src/behaviours", Some("HOSTILE_P3")),
         ("wat", None),
     ] {
+        // The folder itself, so that a new file is seen.
+        println!("cargo::rerun-if-changed={}", guests.join(folder).display());
         for file in fs::read_dir(guests.join(folder)).unwrap().flatten() {
             let path = file.path();
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();

@@ -215,7 +215,7 @@ mod tests {
             Ok(None)
         }
 
-        fn prepare(&self, _: &[Tensor]) -> Result<Arc<dyn Plan>, Error> {
+        fn prepare(&self, _: Shapes) -> Result<Arc<dyn Plan>, Error> {
             Err(Error::Cancelled)
         }
 

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::Error;
-use crate::backend::{Backend, Plan, Tract};
+use crate::backend::{Backend, Plan, Shapes, Tract};
 use crate::device::{self, Device, DeviceKind, DeviceStats};
 use crate::examine::{Examiner, ModelLimits, Report};
 use crate::model::ModelSource;
@@ -177,7 +177,7 @@ impl Service {
         let plan = match lease.resident().graph.ready(&inputs)? {
             Some(plan) => plan,
             None => {
-                let preparing = self.prepare(Arc::clone(lease.resident()), inputs.clone());
+                let preparing = self.prepare(Arc::clone(lease.resident()), &inputs);
                 within(job.deadline, "preparing the graph for these shapes", preparing).await?
             }
         };
@@ -220,15 +220,17 @@ impl Service {
     /// Makes a graph ready for shapes that it has not seen, before it asks for a lane: one shape of a graph at a time,
     /// and as many at one time as there are lanes. A caller that leaves while it waits for its turn has no part in it;
     /// once begun it goes on, even if the caller leaves.
-    async fn prepare(&self, resident: Arc<Resident>, inputs: Vec<Tensor>) -> Result<Arc<dyn Plan>, Error> {
+    async fn prepare(&self, resident: Arc<Resident>, inputs: &[Tensor]) -> Result<Arc<dyn Plan>, Error> {
         let turn = Arc::clone(&resident.preparing).lock_owned().await;
         // Whoever had the turn before may have wanted the same.
-        if let Some(plan) = resident.graph.ready(&inputs)? {
+        if let Some(plan) = resident.graph.ready(inputs)? {
             return Ok(plan);
         }
+        // Of the inputs only their shapes go on without the caller.
+        let shapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
         let inner = Arc::clone(&self.0);
         let prepared = tokio::spawn(async move {
-            let plan = inner.prepare(resident, inputs).await;
+            let plan = inner.prepare(resident, shapes).await;
             drop(turn);
             plan
         });
@@ -273,18 +275,17 @@ impl Inner {
         Ok(Resident::new(graph, model, memory, reserved))
     }
 
-    async fn prepare(&self, resident: Arc<Resident>, inputs: Vec<Tensor>) -> Result<Arc<dyn Plan>, Error> {
-        let shapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
+    async fn prepare(&self, resident: Arc<Resident>, shapes: Shapes) -> Result<Arc<dyn Plan>, Error> {
         if resident.needs_examination(&shapes) {
             self.examiner.examine(&resident.model, Some(shapes.clone())).await?;
-            resident.remember_examined(shapes);
+            resident.remember_examined(shapes.clone());
         }
         if resident.graph.made_per_shape() {
             resident.reserve(&self.memory)?;
         }
         let permit = Arc::clone(&self.preparations).acquire_owned().await.map_err(|_| Error::Cancelled)?;
         let prepare = move || {
-            let plan = resident.graph.prepare(&inputs);
+            let plan = resident.graph.prepare(shapes);
             drop(permit);
             plan
         };

@@ -98,6 +98,11 @@ impl Sandboxes {
         wait(&self.permits, patience).await
     }
 
+    /// Tells another idle sandbox, where one was told and did not end.
+    pub fn pass_on(&self) {
+        self.wanted.notify_one();
+    }
+
     /// Ready when somebody waits for a permit: an idle sandbox must end then.
     pub async fn wanted(&self) {
         while self.waiting.load(Ordering::Relaxed) == 0 {

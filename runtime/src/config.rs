@@ -188,6 +188,8 @@ impl Default for Maxima {
 pub struct PreparationConfig {
     /// Uploads that may be prepared at one time.
     pub at_once: NonZeroUsize,
+    /// Uploads that may be under way: received, waiting, and prepared.
+    pub uploads: NonZeroUsize,
     /// How long one may take, on the clock and on the CPU.
     #[serde(with = "span")]
     pub time: Duration,
@@ -197,7 +199,13 @@ pub struct PreparationConfig {
 
 impl Default for PreparationConfig {
     fn default() -> Self {
-        Self { at_once: NonZeroUsize::MIN, time: Duration::from_secs(120), memory: Size::mib(4 << 10) }
+        let uploads = NonZeroUsize::MIN.saturating_add(31);
+        Self {
+            at_once: NonZeroUsize::MIN,
+            uploads,
+            time: Duration::from_secs(120),
+            memory: Size::mib(4 << 10),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use weir_gpu::{DeviceConfig, Format, ModelBytes, Service};
 
@@ -42,6 +42,7 @@ pub struct Node {
     /// Cancelled when the server is told to stop.
     pub stopping: CancellationToken,
     preparer: Arc<Preparer>,
+    uploads: Arc<Semaphore>,
     function_index: Index<FunctionRecord>,
     model_index: Index<ModelRecord>,
     changes: Mutex<()>,
@@ -90,6 +91,7 @@ impl Node {
             functions: Catalog::default(),
             stopping: CancellationToken::new(),
             preparer,
+            uploads: Arc::new(Semaphore::new(settings.preparation.uploads.get())),
             changes: Mutex::default(),
             calls: AtomicU64::new(0),
             settings,
@@ -134,6 +136,18 @@ impl Node {
             function.rest();
         }
         self.store.unlock();
+    }
+
+    /// A place for one upload, from its first byte to its end.
+    ///
+    /// # Errors
+    /// When as many are under way as may be.
+    pub fn upload(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        Arc::clone(&self.uploads).try_acquire_owned().map_err(|_| {
+            let most = self.settings.preparation.uploads;
+            let detail = format!("{most} uploads are under way, the most at one time");
+            Problem::new(problem::Code::ServerOverloaded, detail)
+        })
     }
 
     /// The number of a new call, counted since the server's start.

@@ -147,12 +147,15 @@ pub fn case(behaviour: Behaviour) -> Case {
         OddStatus => Case::new(Failed),
 
         // What the host keeps.
-        LeakFields | LeakPollables | LeakResponses | LeakGraphs | SmallTensorsWithoutEnd => {
+        LeakFields | LeakPollables | LeakGraphs | SmallTensorsWithoutEnd => {
             Case::new(Problem("resource_limit"))
         }
-        LeakErrors => Case::new(OneOf(&["resource_limit", "host_memory_limit"])),
+        LeakErrors | LeakResponses => Case::new(OneOf(&["resource_limit", "host_memory_limit"])),
         ResourcesWithoutEnd => Case::new(Problem("resource_limit")),
-        TensorsWithoutEnd | AliasedLists | AliasedHeaders => Case::new(Problem("host_memory_limit")),
+        TensorsWithoutEnd | AliasedLists | AliasedHeaders | LeakWrittenBodies | LeakLongAuthorities => {
+            Case::new(Problem("host_memory_limit"))
+        }
+        LeakLongErrors => Case::new(Answer("100 errors of at most a thousand bytes: true")),
         HugeTensor => Case::new(Problem("host_memory_limit")).limit("memory", "256MiB"),
         RandomWithoutEnd => Case::new(OneOf(&["host_memory_limit", "function_failed"])),
 
@@ -177,6 +180,7 @@ pub fn case(behaviour: Behaviour) -> Case {
         Files => Case::new(Answer("had []")),
         Sockets => Case::new(Answer("had []")).query("?port={forbidden}"),
         LogFlood => Case::new(Answer("flooded")).busy(),
+        EmptyLines => Case::new(Answer("logged nothing")).busy(),
         EndlessLine => Case::new(Answer("sixteen MiB")).busy(),
         ForgedLog => Case::new(Answer("logged")),
 

@@ -39,7 +39,7 @@ pub(crate) trait Graph: Send + Sync {
     fn ready(&self, inputs: &[Tensor]) -> Result<Option<Arc<dyn Plan>>, Error>;
 
     /// The same, made first if it is not there. May take as long as a load, and needs no lane. Called by one at a time.
-    fn prepare(&self, inputs: &[Tensor]) -> Result<Arc<dyn Plan>, Error>;
+    fn prepare(&self, shapes: Shapes) -> Result<Arc<dyn Plan>, Error>;
 
     /// Whether `prepare` goes through the whole model again for shapes that it has not seen, with all that a hostile
     /// model can do then.

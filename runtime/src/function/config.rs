@@ -155,6 +155,10 @@ impl Default for Limits {
     }
 }
 
+/// The most that an environment may take, for every sandbox has its own; and what each variable takes beside its text.
+const ENV_BYTES: usize = 64 << 10;
+const ENV_ENTRY: usize = 64;
+
 impl FunctionConfig {
     /// Checks the configuration against what the operator allows.
     ///
@@ -202,6 +206,12 @@ impl FunctionConfig {
         }
         for name in &self.models {
             Name::model(name).map_err(|reason| format!("models: {reason}"))?;
+        }
+        let env: usize = self.env.iter().map(|(name, value)| ENV_ENTRY + name.len() + value.len()).sum();
+        if env > ENV_BYTES {
+            return Err(format!(
+                "env takes {env} bytes, {ENV_ENTRY} for each variable among them; the most is {ENV_BYTES}"
+            ));
         }
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
@@ -254,6 +264,8 @@ mod tests {
         assert!(refusal(r#"{"egress": ["http://example.com"]}"#).contains("`http://example.com`"));
         assert!(refusal(r#"{"models": ["../x"]}"#).contains("models: "));
         assert!(refusal(r#"{"env": {"A=B": "c"}}"#).contains("`A=B`"));
+        let long = "x".repeat(64 << 10);
+        assert!(refusal(&format!(r#"{{"env": {{"A": "{long}"}}}}"#)).contains("env takes 65601 bytes"));
     }
 
     #[test]

@@ -25,10 +25,14 @@ use wasmtime_wasi_http::{WasiBody, WasiHttpView};
 use super::wake::{ColdStart, Use};
 use crate::admission::Sandboxes;
 use crate::limits::{Exceeded, Limit};
-use crate::sandbox::met;
+use crate::sandbox::met::{self, Met};
 use crate::sandbox::meter::Meter;
 use crate::sandbox::store::{self, Common, Host, computed};
 use crate::telemetry::Telemetry;
+
+/// How long a new sandbox waits for idle ones to leave, and how often.
+const SHORT_WAIT: Duration = Duration::from_millis(5);
+const SHORT_WAITS: usize = 20;
 
 /// What the pool of one awake revision is made of.
 pub struct Pool {
@@ -80,6 +84,8 @@ pub enum End {
     Failed(String),
     /// A limit was met.
     Exceeded(Exceeded),
+    /// The engine had no place left for what the guest needed.
+    NoPlace,
     /// The guest returned, after it was refused something: if it gave no answer, this may be why.
     Returned(Exceeded),
 }
@@ -147,15 +153,16 @@ impl Pool {
         let start_by = Instant::now() + self.startup_timeout;
         let permit = self.sandboxes.enter(self.startup_timeout).await.map_err(|_| NoAnswer::AllInUse)?;
         let started = Instant::now();
-        let mut store = store::new_store(&self.engine, &self.common).inspect_err(|exceeded| {
-            self.telemetry.limit(exceeded.limit);
-            tracing::warn!(%exceeded, "no memory for another sandbox");
-        })?;
+        let mut store = self.store(start_by).await?;
         let (meter, met) = (store.data().meter(), store.data().met.clone());
         let start = meter.metered(self.pre.instantiate_async(&mut store));
         let proxy = match tokio::time::timeout_at(start_by, start).await {
             Ok(Ok(proxy)) => proxy,
-            Ok(Err(error)) if error.is::<PoolConcurrencyLimitError>() => return Err(NoAnswer::AllInUse),
+            Ok(Err(error)) if error.is::<PoolConcurrencyLimitError>() => {
+                // Idle ones hold more places than sandboxes; the next call finds those that they leave.
+                self.common.memory.press();
+                return Err(NoAnswer::AllInUse);
+            }
             Ok(Err(error)) => {
                 let reason = first_line(&error);
                 let exceeded = met::exceeded(&error, &self.common.engines());
@@ -179,15 +186,33 @@ impl Pool {
         Ok(Sandbox { store, proxy, permit })
     }
 
+    /// A store for a new sandbox. When memory is short, idle sandboxes leave, and it waits for that a moment.
+    async fn store(&self, start_by: Instant) -> Result<Store<Host>, Exceeded> {
+        for _ in 0..SHORT_WAITS {
+            match store::new_store(&self.engine, &self.common) {
+                Ok(store) => return Ok(store),
+                Err(_) if self.common.memory.idle() > 0 && Instant::now() < start_by => {
+                    tokio::time::sleep(SHORT_WAIT).await;
+                }
+                Err(_) => break,
+            }
+        }
+        store::new_store(&self.engine, &self.common).inspect_err(|exceeded| {
+            self.telemetry.limit(exceeded.limit);
+            tracing::warn!(%exceeded, "no memory for another sandbox");
+        })
+    }
+
     /// A sandbox's life.
     async fn live(self: Arc<Self>, sandbox: Sandbox, first: Work) {
         let Sandbox { mut store, proxy, permit } = sandbox;
-        let meter = store.data().meter();
+        let (meter, met) = (store.data().meter(), store.data().met.clone());
         let current = Current::default();
         let ending = {
             let guest = async |accessor: &Accessor<Host>| self.serve(accessor, &proxy, &current, first).await;
             let mut guest = pin!(store.run_concurrent(guest));
-            let mut watch = Watch { meter: &meter, cpu_time: self.common.limits.cpu_time, wait: None };
+            let mut watch =
+                Watch { meter: &meter, met: &met, cpu_time: self.common.limits.cpu_time, wait: None };
             std::future::poll_fn(|cx| match meter.poll(guest.as_mut(), cx) {
                 Poll::Ready(result) => Poll::Ready(Ending::Returned(result.flatten())),
                 Poll::Pending => watch.poll(&current, cx),
@@ -199,6 +224,11 @@ impl Pool {
         let call = current.lock().take();
         let end = match ending {
             Ending::Returned(Ok(())) => host.met.last().map(End::Returned),
+            Ending::Returned(Err(error)) if error.is::<PoolConcurrencyLimitError>() => {
+                self.common.memory.press();
+                host.log.note("the machine had no place left for what the guest needed".to_owned());
+                Some(End::NoPlace)
+            }
             Ending::Returned(Err(error)) => {
                 let reason = first_line(&error);
                 if let Some(exceeded) = met::exceeded(&error, &self.common.engines()) {
@@ -211,7 +241,8 @@ impl Pool {
                 host.met.note(exceeded.clone());
                 Some(End::Exceeded(exceeded))
             }
-            Ending::Gone => None,
+            // Nobody waits, or whoever got no answer wants to know why.
+            Ending::Gone => host.met.last().map(End::Returned),
         };
         if let (Some(end), Some(call)) = (end, call) {
             // The caller may have its answer already, and nobody is there to tell.
@@ -259,6 +290,7 @@ impl Pool {
     /// Waits, idle, for the next call.
     async fn next(&self, current: &Current) -> Option<Work> {
         let (sender, mut receiver) = oneshot::channel();
+        let _idle = self.common.memory.count_idle();
         self.idle().push(sender);
         // What the call held goes back only now, so that the next call finds this sandbox.
         drop(current.lock().take());
@@ -266,6 +298,7 @@ impl Pool {
             tokio::select! {
                 () = self.retired.cancelled() => {}
                 () = self.sandboxes.wanted() => {}
+                () = self.common.memory.pressed() => {}
                 () = tokio::time::sleep(self.idle_timeout) => {}
             }
         };
@@ -275,6 +308,10 @@ impl Pool {
                 // A call may have come at the last moment.
                 receiver.close();
                 let work = receiver.try_recv().ok();
+                if work.is_some() {
+                    // Another idle one must go in this one's place.
+                    self.sandboxes.pass_on();
+                }
                 self.idle().retain(|idle| !idle.is_closed());
                 work
             }
@@ -314,6 +351,7 @@ pub fn first_line(error: &wasmtime::Error) -> String {
 /// Sees a call's end from outside the guest, so that neither a spinning nor a waiting one can put it off.
 struct Watch<'a> {
     meter: &'a Meter,
+    met: &'a Met,
     cpu_time: Duration,
     /// By the call's number, until its time is up or nobody waits for it.
     wait: Option<(u64, Wait)>,
@@ -324,7 +362,7 @@ impl Watch<'_> {
         let current = current.lock();
         let Some(call) = current.as_ref() else { return Poll::Pending };
         // A guest that waits often may never be seen at a tick of the epoch.
-        if let Err(exceeded) = computed(self.meter, self.cpu_time) {
+        if let Err(exceeded) = self.met.overdrawn().and_then(|()| computed(self.meter, self.cpu_time)) {
             return Poll::Ready(Ending::Exceeded(exceeded));
         }
         let number = call.ticket.number;

@@ -77,7 +77,7 @@ impl Call {
         let limits = &revision.config.limits;
         let met = |exceeded: Exceeded| {
             self.node.telemetry.limit(exceeded.limit);
-            tracing::info!(function = %revision.function, %exceeded, "a limit was met");
+            revision.log.note(revision.number, 0, format!("{}: {exceeded}", exceeded.limit.field()));
             exceeded
         };
         check_headers(&request, limits.header_bytes).map_err(&met).map_err(|exceeded| {
@@ -225,6 +225,7 @@ fn refused(revision: &Revision, refusal: &Refusal) -> Problem {
 fn ended(end: Option<End>) -> Problem {
     match end {
         Some(End::Exceeded(exceeded) | End::Returned(exceeded)) => exceeded.into(),
+        Some(End::NoPlace) => NoAnswer::AllInUse.into(),
         Some(End::Failed(reason)) => {
             Problem::new(Code::FunctionFailed, format!("the function ended without an answer: {reason}"))
         }
@@ -410,10 +411,17 @@ impl HttpBody for Answer {
             // A sandbox says that it failed before its body closes, so this cannot miss it.
             None => match self.end.try_recv() {
                 Ok(End::Failed(reason)) => return self.break_off(Outcome::Failed, reason),
+                Ok(End::NoPlace) => {
+                    return self.break_off(Outcome::Failed, "the machine had no place left".to_owned());
+                }
                 Ok(End::Exceeded(exceeded)) => {
                     let timed_out = exceeded.limit == Limit::RequestTime;
                     let outcome = if timed_out { Outcome::TimedOut } else { Outcome::Failed };
                     return self.break_off(outcome, exceeded.detail);
+                }
+                Ok(End::Returned(_)) | Err(_) if self.length.is_some_and(|left| left > 0) => {
+                    let reason = "the answer is shorter than it said".to_owned();
+                    return self.break_off(Outcome::Failed, reason);
                 }
                 Ok(End::Returned(_)) | Err(_) => {
                     self.complete();

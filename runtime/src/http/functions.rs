@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Query, Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequest, Query, Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
@@ -35,13 +35,17 @@ pub async fn deploy(
     FunctionName(name): FunctionName,
     request: Request,
 ) -> Result<Response, Problem> {
+    let place = node.upload()?;
     let (config, component) = upload::component(&node, request).await?;
     // Detached, so that a client that goes away cannot leave a change half made.
     let (tenant, change) = (tenant()?, Arc::clone(&node));
     let function = name.clone();
-    let deployed = tokio::spawn(async move { change.deploy(&tenant, &function, config, component).await })
-        .await
-        .map_err(|error| Problem::internal(&error.into()))??;
+    let deploy = async move {
+        let deployed = change.deploy(&tenant, &function, config, component).await;
+        drop(place);
+        deployed
+    };
+    let deployed = tokio::spawn(deploy).await.map_err(|error| Problem::internal(&error.into()))??;
     let (status, record) = match deployed {
         Deployed::New(record) => (StatusCode::CREATED, record),
         Deployed::Same(record) => (StatusCode::OK, record),
@@ -151,8 +155,10 @@ pub struct Traffic {
 pub async fn traffic(
     State(node): State<Arc<Node>>,
     FunctionName(name): FunctionName,
-    body: Result<Json<Traffic>, JsonRejection>,
+    request: Request,
 ) -> Result<Json<Value>, Problem> {
+    let body =
+        upload::in_time(&node, async { Ok(Json::<Traffic>::from_request(request, &()).await) }).await?;
     let Json(Traffic { traffic }) = body.map_err(|error| {
         let too_large = error.status() == StatusCode::PAYLOAD_TOO_LARGE;
         let code = if too_large { Code::TooLarge } else { Code::InvalidRequest };

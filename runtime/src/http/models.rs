@@ -57,12 +57,16 @@ pub async fn upload(
         )
     })?;
     let format: Format = format.parse()?;
+    let place = node.upload()?;
     let upload = upload::model(&node, body).await?;
     // Detached, so that a client that goes away cannot leave a change half made.
     let (tenant, change) = (tenant()?, Arc::clone(&node));
-    let model = tokio::spawn(async move { change.put_model(&tenant, &name, format, upload).await })
-        .await
-        .map_err(|error| Problem::internal(&error.into()))??;
+    let put = async move {
+        let model = change.put_model(&tenant, &name, format, upload).await;
+        drop(place);
+        model
+    };
+    let model = tokio::spawn(put).await.map_err(|error| Problem::internal(&error.into()))??;
     Ok((StatusCode::CREATED, Json(view(&model, &node.service.stats().resident))).into_response())
 }
 

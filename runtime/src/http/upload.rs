@@ -26,7 +26,10 @@ impl From<ReceiveError> for Problem {
 }
 
 /// What `receives` gives, if it does so within the time for uploads.
-async fn in_time<T>(node: &Node, receives: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+pub async fn in_time<T>(
+    node: &Node,
+    receives: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
     let most = node.settings.http.upload_timeout;
     tokio::time::timeout(most, receives).await.unwrap_or_else(|_| {
         let most = humantime::format_duration(most);

@@ -42,7 +42,7 @@ struct Order {
     work: Work,
     /// Bytes of address space.
     memory: u64,
-    /// Seconds of CPU.
+    /// Seconds of CPU, of all threads together.
     seconds: u64,
 }
 
@@ -139,7 +139,9 @@ impl Preparer {
     ) -> Result<(), Unprepared> {
         match self.run(waits, Work::Component { stack: self.stack }, Input::File(component), into).await? {
             Said::Compiled(_) => Ok(()),
-            Said::Rejected(reason) => Err(self.judge(reason, Unprepared::Component)),
+            // Its words may be the component's own; these are the system's.
+            Said::Rejected(reason) if reason.contains("os error 12") => Err(self.starved()),
+            Said::Rejected(reason) => Err(Unprepared::Component(reason)),
             Said::Panicked(reason) => Err(self.judge(reason, |_| {
                 Unprepared::Component("the component is not valid: the compiler failed on it".to_owned())
             })),
@@ -226,7 +228,7 @@ impl Preparer {
         };
         let _turn = turns.acquire().await.map_err(io::Error::other)?;
         // Whole seconds, and one more than the clock's, so that the clock is who ends what only waits.
-        let seconds = self.time.as_secs().saturating_add(1);
+        let seconds = self.time.as_secs().saturating_add(1).saturating_mul(threads());
         let order = Order { work, memory: self.memory.as_u64(), seconds };
         match tokio::time::timeout(self.time, self.start(&order, input, into)).await {
             Ok(said) => said,
@@ -288,6 +290,11 @@ impl Preparer {
         };
         self.judge(last_words, |_| Unprepared::Died(reason))
     }
+}
+
+/// Threads that may compute at one time: all of them count as CPU time.
+fn threads() -> u64 {
+    std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64)
 }
 
 /// Where an upload's bytes are.

@@ -9,6 +9,7 @@
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -110,18 +111,23 @@ impl Artifacts {
         Ok(())
     }
 
-    /// Whether an artifact is there and is what this server made.
-    fn genuine(&self, digest: &str) -> io::Result<bool> {
-        let mac = match fs::read(self.mac(digest)) {
-            Ok(mac) => mac,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
+    /// An artifact that is there and is what this server made: its file.
+    fn genuine(&self, digest: &str) -> io::Result<Option<File>> {
+        let (mac, code) = {
+            let _place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+            (fs::read(self.mac(digest)), File::open(self.code(digest)))
         };
-        let Ok(mac) = <[u8; blake3::OUT_LEN]>::try_from(mac) else { return Ok(false) };
+        let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        let (mac, mut code) = match (mac, code) {
+            (Ok(mac), Ok(code)) => (mac, code),
+            (Err(error), _) | (_, Err(error)) if missing(&error) => return Ok(None),
+            (Err(error), _) | (_, Err(error)) => return Err(error),
+        };
+        let Ok(mac) = <[u8; blake3::OUT_LEN]>::try_from(mac) else { return Ok(None) };
         let mut hasher = self.hasher(digest);
-        hasher.update_reader(File::open(self.code(digest))?)?;
+        hasher.update_reader(&mut code)?;
         // Compared in constant time.
-        Ok(hasher.finalize() == mac)
+        Ok((hasher.finalize() == mac).then_some(code))
     }
 
     /// Maps an artifact into memory; nothing is copied, and pages are read as they are used. `None` when there is none
@@ -130,16 +136,22 @@ impl Artifacts {
     /// # Errors
     /// What this engine has against the component, such as more parts than one may have.
     pub fn map(&self, engine: &Engine, digest: &str) -> wasmtime::Result<Option<Component>> {
-        let _place = self.place.read().unwrap_or_else(PoisonError::into_inner);
-        if !self.has(digest) {
-            return Ok(None);
-        }
-        match self.genuine(digest) {
-            Ok(true) => {}
-            Ok(false) => {
-                tracing::warn!(digest, "an artifact is not what was written here; compiling again");
+        let checked = match self.genuine(digest) {
+            Ok(Some(file)) => file.metadata(),
+            Ok(None) => {
+                if self.has(digest) {
+                    tracing::warn!(digest, "an artifact is not what was written here; compiling again");
+                }
                 return Ok(None);
             }
+            Err(error) => Err(error),
+        };
+        // What is mapped is the file that was checked, and no other that has taken its place since.
+        let _place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        let same = checked.and_then(|checked| Ok(checked.ino() == fs::metadata(self.code(digest))?.ino()));
+        match same {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
             Err(error) => {
                 tracing::warn!(digest, %error, "an artifact cannot be read; compiling again");
                 return Ok(None);
@@ -157,6 +169,7 @@ impl Artifacts {
 
     /// Removes an artifact; none is fine.
     pub fn remove(&self, digest: &str) {
+        let _place = self.place.write().unwrap_or_else(PoisonError::into_inner);
         for path in [self.code(digest), self.mac(digest)] {
             if let Err(error) = fs::remove_file(path)
                 && error.kind() != io::ErrorKind::NotFound

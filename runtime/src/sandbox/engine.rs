@@ -127,6 +127,8 @@ fn base(stack: Size) -> Config {
     config
         .wasm_component_model(true)
         .wasm_component_model_async(true)
+        // Sizes beyond 32 bits are no function's need, and a way past arithmetic.
+        .wasm_memory64(false)
         .epoch_interruption(true)
         .max_wasm_stack(stack.as_usize())
         // Host functions run on the guest's stack too.
@@ -147,6 +149,7 @@ fn pool(settings: &Settings) -> PoolingAllocationConfig {
     let tables = parts.max(limits.tables);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(sandboxes)
+        // A guest of several tasks at once has more than one.
         .total_stacks(sandboxes.saturating_mul(2))
         .total_core_instances(parts)
         .total_memories(memories)

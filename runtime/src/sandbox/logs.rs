@@ -74,8 +74,8 @@ struct Rate {
 }
 
 impl Rate {
-    /// Takes up to `wanted` bytes at `per_second`; how many of them there were.
-    fn take(&mut self, now: Instant, per_second: u64, wanted: usize) -> usize {
+    /// How many bytes may be written now, at `per_second`.
+    fn left(&mut self, now: Instant, per_second: u64) -> u64 {
         let passed = self.seen.map_or(u128::MAX, |seen| now.saturating_duration_since(seen).as_nanos());
         let back = u128::from(per_second).saturating_mul(passed) / 1_000_000_000;
         // Time too short to give a byte back stays uncounted.
@@ -83,10 +83,20 @@ impl Rate {
             self.used = self.used.saturating_sub(u64::try_from(back).unwrap_or(u64::MAX));
             self.seen = Some(now);
         }
-        let taken = u64::try_from(wanted).unwrap_or(u64::MAX).min(per_second.saturating_sub(self.used));
-        self.used = self.used.saturating_add(taken);
-        usize::try_from(taken).unwrap_or(usize::MAX)
+        per_second.saturating_sub(self.used)
     }
+
+    fn spend(&mut self, bytes: u64) {
+        self.used = self.used.saturating_add(bytes);
+    }
+}
+
+/// What a line costs beside its text, of all that a guest may log: what is kept with it.
+const LINE: u64 = 64;
+
+fn line(source: Source, revision: u64, call: u64, text: String) -> Line {
+    let time = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
+    Line { time, source, revision, call, text }
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -103,41 +113,66 @@ impl Log {
         self.path.with_extension("old.jsonl")
     }
 
-    fn append(&self, line: Line) {
+    fn append(&self, lines: Vec<Line>) {
         let mut state = lock(&self.state);
-        if state.removed {
+        if state.removed || lines.is_empty() {
             return;
         }
-        if let Err(error) = self.write(&mut state, &line) {
+        if let Err(error) = self.write(&mut state, &lines) {
             tracing::warn!(%error, "a log line cannot be written");
             state.file = None;
         }
         // With nobody listening any more the channel goes, so that an idle function holds none.
-        if state.followers.as_ref().is_some_and(|followers| followers.send(line).is_err()) {
-            state.followers = None;
+        for line in lines {
+            if state.followers.as_ref().is_some_and(|followers| followers.send(line).is_err()) {
+                state.followers = None;
+            }
         }
     }
 
-    fn write(&self, state: &mut State, line: &Line) -> io::Result<()> {
-        let mut json = serde_json::to_vec(line)?;
-        json.push(b'\n');
-        if state.file.is_some() && state.written + json.len() as u64 > self.config.file_bytes.as_u64() {
-            state.file = None;
-            fs::rename(&self.path, self.old())?;
-        }
-        if state.file.is_none() {
-            if let Some(folder) = self.path.parent() {
-                fs::create_dir_all(folder)?;
+    /// Writes lines at once, for there may be many.
+    fn write(&self, state: &mut State, lines: &[Line]) -> io::Result<()> {
+        let mut json = Vec::new();
+        for line in lines {
+            let before = json.len();
+            serde_json::to_writer(&mut json, line)?;
+            json.push(b'\n');
+            let held = state.file.is_some() || before > 0;
+            if held && state.written + json.len() as u64 > self.config.file_bytes.as_u64() {
+                let last = json.split_off(before);
+                self.put(state, &json)?;
+                json = last;
+                state.file = None;
+                fs::rename(&self.path, self.old())?;
             }
-            let file = OpenOptions::new().create(true).append(true).open(&self.path)?;
-            state.written = file.metadata()?.len();
-            state.file = Some(file);
+            if state.file.is_none() {
+                self.open(state)?;
+            }
         }
+        self.put(state, &json)
+    }
+
+    fn open(&self, state: &mut State) -> io::Result<()> {
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        state.written = file.metadata()?.len();
+        state.file = Some(file);
+        Ok(())
+    }
+
+    fn put(&self, state: &mut State, json: &[u8]) -> io::Result<()> {
         if let Some(file) = &mut state.file {
-            file.write_all(&json)?;
+            file.write_all(json)?;
             state.written += json.len() as u64;
         }
         Ok(())
+    }
+
+    /// Weir's own line about a call that has no sandbox.
+    pub fn note(&self, revision: u64, call: u64, text: String) {
+        self.append(vec![line(Source::Weir, revision, call, text)]);
     }
 
     /// Closes the file, for when the function goes to zero.
@@ -271,8 +306,7 @@ impl CallLog {
     }
 
     fn put(&self, source: Source, call: u64, text: String) {
-        let time = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
-        self.log.append(Line { time, source, revision: self.revision, call, text });
+        self.log.append(vec![line(source, self.revision, call, text)]);
     }
 
     fn write(&self, source: Source, bytes: &[u8]) {
@@ -280,35 +314,49 @@ impl CallLog {
         let mut lines = Vec::new();
         let mut state = self.call();
         let call = state.call;
-        let budget = usize::try_from(state.left).unwrap_or(usize::MAX).min(bytes.len());
-        let granted = lock(&self.log.state).rate.take(Instant::now(), self.per_second.as_u64(), budget);
-        let kept = bytes.get(..granted).unwrap_or_default();
-        state.left = state.left.saturating_sub(kept.len() as u64);
-        let cut = [budget < bytes.len(), granted < budget];
-        let mut news = [false; 2];
-        for ((told, cut), news) in state.told.iter_mut().zip(cut).zip(&mut news) {
-            *news = cut && !std::mem::replace(told, *told || cut);
-        }
+        let mut whole = |pending: &mut Vec<u8>| {
+            let text = String::from_utf8_lossy(&std::mem::take(pending)).into_owned();
+            lines.push(line(source, self.revision, call, text));
+        };
+        let in_second = lock(&self.log.state).rate.left(Instant::now(), self.per_second.as_u64());
+        let (in_call, mut spent) = (state.left, 0_u64);
+        let left = in_call.min(in_second);
+        let mut cut = false;
         let pending = state.pending(source);
-        for piece in kept.split_inclusive(|byte| *byte == b'\n') {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, ended) = match piece {
                 [text @ .., b'\n'] => (text, true),
                 text => (text, false),
             };
-            for part in text.chunks(longest) {
+            let cost = |text: &[u8]| text.len() as u64 + if ended { 1 + LINE } else { 0 };
+            let room = left.saturating_sub(spent);
+            cut = cost(text) > room;
+            let kept =
+                if cut { text.get(..usize::try_from(room).unwrap_or(0)).unwrap_or(text) } else { text };
+            spent = spent.saturating_add(cost(kept)).min(left);
+            for part in kept.chunks(longest) {
                 if pending.len() + part.len() > longest {
-                    lines.push(std::mem::take(pending));
+                    whole(pending);
+                    spent = spent.saturating_add(LINE);
                 }
                 pending.extend_from_slice(part);
             }
+            if cut {
+                break;
+            }
             if ended {
-                lines.push(std::mem::take(pending));
+                whole(pending);
             }
         }
-        drop(state);
-        for line in lines {
-            self.put(source, call, String::from_utf8_lossy(&line).into_owned());
+        state.left = state.left.saturating_sub(spent);
+        // Which of the two it was, and whether it is news.
+        let mut news = [cut && in_call <= in_second, cut && in_second < in_call];
+        for (told, news) in state.told.iter_mut().zip(&mut news) {
+            *news = *news && !std::mem::replace(told, *told || *news);
         }
+        drop(state);
+        lock(&self.log.state).rate.spend(spent);
+        self.log.append(lines);
         let [call, second] = news;
         if call {
             self.cut(Limit::LogBytes, format!("this call has logged {}, the most it may", self.call_bytes));
@@ -442,31 +490,45 @@ mod tests {
     fn a_call_is_cut_at_its_cap_and_told_once() {
         let folder = tempfile::tempdir().unwrap();
         let log = log(&folder, LogConfig { line_bytes: Size::bytes(4), ..LogConfig::default() });
-        let call = pen(&log, &Limits { log_bytes: Size::bytes(8), ..Limits::default() });
+        let call = pen(&log, &Limits { log_bytes: Size::bytes(8 + 2 * LINE), ..Limits::default() });
         call.write(Source::Stdout, b"abcd\nef\n");
         assert_eq!(texts(&log), ["abcd", "ef"], "exactly at the cap nothing is lost");
         call.write(Source::Stdout, b"g");
         call.write(Source::Stderr, b"h");
-        assert!(texts(&log)[2].contains("8 bytes, the most it may; the rest is lost"));
+        assert!(texts(&log)[2].contains("136 bytes, the most it may; the rest is lost"));
         assert_eq!(texts(&log).len(), 3);
         call.begin(2);
         call.write(Source::Stdout, b"123456789");
-        assert_eq!(texts(&log)[3..5], ["1234", "5678"], "the next call has a cap of its own");
-        assert_eq!(texts(&log).len(), 6);
+        assert_eq!(texts(&log)[3..], ["1234", "5678"], "the next call has a cap of its own");
     }
 
     #[test]
     fn a_seconds_worth_comes_back_in_a_second() {
         let (mut rate, start) = (Rate::default(), Instant::now());
         let at = |millis: u64| start + std::time::Duration::from_millis(millis);
-        assert_eq!(rate.take(at(0), 1000, 600), 600);
-        assert_eq!(rate.take(at(0), 1000, 600), 400, "no more than a second's worth at once");
-        assert_eq!(rate.take(at(100), 1000, 600), 100);
-        assert_eq!(rate.take(at(100), 1000, 600), 0);
-        assert_eq!(rate.take(at(9000), 1000, 6000), 1000, "nor after a long silence");
+        let mut take = |now, wanted: u64| {
+            let taken = rate.left(now, 1000).min(wanted);
+            rate.spend(taken);
+            taken
+        };
+        assert_eq!(take(at(0), 600), 600);
+        assert_eq!(take(at(0), 600), 400, "no more than a second's worth at once");
+        assert_eq!(take(at(100), 600), 100);
+        assert_eq!(take(at(100), 600), 0);
+        assert_eq!(take(at(9000), 6000), 1000, "nor after a long silence");
         // Asking often does not make time pass unseen.
-        let often: usize = (1..=1000).map(|step| rate.take(at(9000 + step), 1000, 5)).sum();
+        let often: u64 = (1..=1000).map(|step| take(at(9000 + step), 5)).sum();
         assert_eq!(often, 1000);
+    }
+
+    #[test]
+    fn empty_lines_are_not_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log(&folder, LogConfig::default());
+        let call = pen(&log, &Limits { log_bytes: Size::bytes(10 * (1 + LINE)), ..Limits::default() });
+        call.write(Source::Stdout, &[b'\n'; 65_536]);
+        assert_eq!(texts(&log).len(), 11);
+        assert!(texts(&log)[10].contains("the rest is lost"));
     }
 
     #[test]

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::sync::Notify;
+
 use crate::limits::{Exceeded, Limit};
 use crate::units::Size;
 
@@ -19,11 +21,44 @@ pub struct NodeMemory {
     most: usize,
     used: AtomicUsize,
     host: AtomicUsize,
+    /// Sandboxes that wait for a call, which may leave.
+    idle: AtomicUsize,
+    pressed: Notify,
+}
+
+/// A sandbox that waits for a call, while it does.
+pub struct Idle<'a>(&'a AtomicUsize);
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl NodeMemory {
     pub fn new(most: Size) -> Self {
-        Self { most: most.as_usize(), used: AtomicUsize::new(0), host: AtomicUsize::new(0) }
+        let zero = || AtomicUsize::new(0);
+        Self { most: most.as_usize(), used: zero(), host: zero(), idle: zero(), pressed: Notify::new() }
+    }
+
+    /// How many sandboxes wait for a call.
+    pub fn idle(&self) -> usize {
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    pub fn count_idle(&self) -> Idle<'_> {
+        self.idle.fetch_add(1, Ordering::Relaxed);
+        Idle(&self.idle)
+    }
+
+    /// Makes all idle sandboxes leave.
+    pub fn press(&self) {
+        self.pressed.notify_waiters();
+    }
+
+    /// Ready when memory, or what goes with it, is short: an idle sandbox must end then.
+    pub async fn pressed(&self) {
+        self.pressed.notified().await;
     }
 
     pub fn used(&self) -> usize {
@@ -37,6 +72,7 @@ impl NodeMemory {
 
     fn take(&self, bytes: usize) -> Result<(), Exceeded> {
         add(&self.used, bytes, self.most).map_err(|used| {
+            self.press();
             Exceeded::new(
                 Limit::NodeMemory,
                 format!(

@@ -1,7 +1,7 @@
 //! The limits that a call has met: each told once, to its function's log and to the metrics, and kept for whoever must
 //! say why the call failed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wasmtime::Trap;
 use wasmtime::component::ResourceTableError;
@@ -18,11 +18,13 @@ pub struct Met {
     log: CallLog,
     telemetry: Arc<Telemetry>,
     met: Arc<Mutex<Vec<Exceeded>>>,
+    /// What must end the guest, found where that cannot be done.
+    overdrawn: Arc<OnceLock<Exceeded>>,
 }
 
 impl Met {
     pub fn new(log: CallLog, telemetry: Arc<Telemetry>) -> Self {
-        Self { log, telemetry, met: Arc::default() }
+        Self { log, telemetry, met: Arc::default(), overdrawn: Arc::default() }
     }
 
     fn met(&self) -> MutexGuard<'_, Vec<Exceeded>> {
@@ -43,6 +45,18 @@ impl Met {
         self.telemetry.limit(exceeded.limit);
         self.log.note(format!("{}: {exceeded}", exceeded.limit.field()));
         met.push(exceeded);
+    }
+
+    /// The guest must end.
+    pub fn overdraw(&self, exceeded: Exceeded) {
+        // The first reason is as good as a later one.
+        let _ = self.overdrawn.set(exceeded);
+    }
+
+    /// # Errors
+    /// When the guest must end.
+    pub fn overdrawn(&self) -> Result<(), Exceeded> {
+        self.overdrawn.get().map_or(Ok(()), |exceeded| Err(exceeded.clone()))
     }
 
     /// An outgoing request was refused.

@@ -13,10 +13,12 @@ use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, ResourceLimiter, Store, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::p2::bindings::http::types::Method;
+use wasmtime_wasi_http::p2::body::HostOutgoingBody;
 use wasmtime_wasi_http::p2::types::{HostIncomingResponse, HostOutgoingRequest, HostOutgoingResponse};
 use wasmtime_wasi_http::{FieldMap, WasiHttpCtx, WasiHttpCtxView, WasiHttpView, p3};
 
-use super::egress::{Egress, HostPattern, Outgoing, Refusal};
+use super::egress::{Egress, HostPattern, Outgoing, PIECE, Refusal};
 use super::logs::{CallLog, Log};
 use super::memory::{Account, Held, NodeMemory};
 use super::met::{Engines, Met};
@@ -26,9 +28,6 @@ use crate::function::Limits as FunctionLimits;
 use crate::limits::{Exceeded, Limit};
 use crate::telemetry::{Gauge, Telemetry};
 use crate::units::Size;
-
-/// Host calls between two looks at what the host keeps for a guest in resources that do not say so themselves.
-const AUDIT: u32 = 64;
 
 /// The most random bytes that a guest gets in one call.
 const RANDOM_BYTES: u64 = 1 << 20;
@@ -65,9 +64,6 @@ pub struct Host {
     deadline: Option<Instant>,
     /// Header maps and the like, as of the last audit.
     kept: Held,
-    calls: u32,
-    /// Found by an audit, which cannot end the guest itself.
-    overdrawn: Option<Exceeded>,
     pub log: CallLog,
     pub met: Met,
     _counted: Gauge,
@@ -120,8 +116,6 @@ pub fn new_store(engine: &Engine, common: &Common) -> Result<Store<Host>, Exceed
         meter: Arc::default(),
         deadline: None,
         kept: account.hold(0)?,
-        calls: 0,
-        overdrawn: None,
         log,
         met,
         _counted: common.telemetry.sandbox(),
@@ -195,21 +189,16 @@ impl Host {
 
     /// Whether the running guest may go on.
     fn within(&mut self, cpu_time: Duration) -> Result<(), Exceeded> {
-        if let Some(overdrawn) = self.overdrawn.take() {
-            return Err(overdrawn);
-        }
+        self.met.overdrawn()?;
         computed(&self.meter, cpu_time)
     }
 
-    /// Every so many host calls, counts what the host keeps in header maps.
+    /// Counts what the host keeps for the guest in resources that do not say so themselves. It may be that the host just
+    /// took more than it may; then the guest ends as soon as it stops or its thread is wanted.
     fn audit(&mut self) {
-        self.calls = self.calls.wrapping_add(1);
-        if !self.calls.is_multiple_of(AUDIT) {
-            return;
-        }
         let kept = self.table.iter_mut().map(kept).fold(0, usize::saturating_add);
         if let Err(exceeded) = self.kept.resize(kept) {
-            self.overdrawn = Some(exceeded);
+            self.met.overdraw(exceeded);
         }
     }
 }
@@ -238,16 +227,22 @@ fn kept(entry: &mut (dyn Any + Send)) -> usize {
         headers.iter().map(entry).fold(0, usize::saturating_add)
     };
     let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let body = |there: bool| if there { 2 * PIECE } else { 0 };
     if let Some(fields) = entry.downcast_ref::<FieldMap>() {
         headers(fields)
     } else if let Some(response) = entry.downcast_ref::<HostOutgoingResponse>() {
-        headers(&response.headers)
+        headers(&response.headers) + body(response.body.is_some())
     } else if let Some(request) = entry.downcast_ref::<HostOutgoingRequest>() {
-        headers(&request.headers) + text(&request.authority) + text(&request.path_with_query)
+        let method = if let Method::Other(method) = &request.method { method.len() } else { 0 };
+        let texts = method + text(&request.authority) + text(&request.path_with_query);
+        headers(&request.headers) + texts + body(request.body.is_some())
+    } else if entry.is::<HostOutgoingBody>() {
+        body(true)
     } else if let Some(response) = entry.downcast_ref::<HostIncomingResponse>() {
         headers(&response.headers)
     } else if let Some(request) = entry.downcast_ref::<p3::Request>() {
-        headers(&request.headers)
+        let authority = request.authority.as_ref().map_or(0, |authority| authority.as_str().len());
+        headers(&request.headers) + request.method.as_str().len() + authority
     } else if let Some(response) = entry.downcast_ref::<p3::Response>() {
         headers(&response.headers)
     } else {

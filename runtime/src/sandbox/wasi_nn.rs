@@ -95,7 +95,9 @@ impl ModelAccess {
     }
 
     /// The graph of a named model. It stays in memory as long as this access does.
-    async fn open(&self, name: &str) -> Result<Arc<Lease>, Error> {
+    async fn open(&self, name: &str, meter: &Meter) -> Result<Arc<Lease>, Error> {
+        // A guest's name may be as long as its memory.
+        let name = &*name.chars().take(LONGEST_NAME).collect::<String>();
         if !self.names.contains(name) {
             let allowed: Vec<String> = self.names.iter().map(|name| format!("`{name}`")).collect();
             let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
@@ -113,7 +115,7 @@ impl ModelAccess {
         {
             return Ok(Arc::clone(lease));
         }
-        let lease = Arc::new(self.load(&model.source, self.device).await?);
+        let lease = Arc::new(meter.unmetered(self.load(&model.source, self.device)).await?);
         // In place of the one before, if the model has been uploaded anew since.
         self.leases().insert(name.to_owned(), Arc::clone(&lease));
         Ok(lease)
@@ -134,6 +136,7 @@ impl ModelAccess {
         builders: Vec<Vec<u8>>,
         encoding: GraphEncoding,
         target: ExecutionTarget,
+        meter: &Meter,
     ) -> Result<Graph, Error> {
         if !self.own_bytes {
             return Err(Error::new(
@@ -166,9 +169,18 @@ impl ModelAccess {
                 format!("an ONNX model is one list of bytes, given {}", given.len()),
             )
         })?;
-        let digest = hex::encode(Sha256::digest(&bytes));
-        let source = ModelSource::from_memory(&digest, format, Bytes::from(bytes));
-        Ok(Graph(Arc::new(self.load(&source, device).await?)))
+        // Before the bytes are looked at, which takes a while.
+        self.service.has_device(device)?;
+        let bytes = Bytes::from(bytes);
+        let hash = {
+            let bytes = bytes.clone();
+            move || hex::encode(Sha256::digest(&bytes))
+        };
+        let digest = tokio::task::spawn_blocking(hash)
+            .await
+            .map_err(|_| Error::new(ErrorCode::RuntimeError, "the server could not read the model"))?;
+        let source = ModelSource::from_memory(&digest, format, bytes);
+        Ok(Graph(Arc::new(meter.unmetered(self.load(&source, device)).await?)))
     }
 
     /// One inference, from a guest's tensors to tensors.
@@ -177,6 +189,7 @@ impl ModelAccess {
         lease: &Lease,
         inputs: &[(String, GuestTensor)],
         deadline: Option<tokio::time::Instant>,
+        meter: &Meter,
     ) -> Result<Vec<(String, Tensor)>, Error> {
         let signature = lease.signature();
         // Before the run, so that a result that nobody can read costs no device time.
@@ -197,7 +210,7 @@ impl ModelAccess {
             })
             .collect::<Result<_, _>>()?;
         let job = Job { class: self.class, deadline };
-        let inference = self.service.infer(lease, inputs, job).await?;
+        let inference = meter.unmetered(self.service.infer(lease, inputs, job)).await?;
         self.telemetry.inference(&inference.cost);
         Ok(inference.outputs)
     }
@@ -235,11 +248,15 @@ impl Error {
     fn new(code: ErrorCode, text: impl Into<String>) -> Self {
         let mut text = text.into();
         if let Some((end, _)) = text.char_indices().nth(MAX_ERROR_CHARS) {
-            text.truncate(end);
+            // A copy, for a text that is only cut keeps all of its memory.
+            text = text.get(..end).unwrap_or_default().to_owned();
         }
         Self { code, text, limit: None }
     }
 }
+
+/// One more than the longest name of a model, so that a longer one is none.
+const LONGEST_NAME: usize = 64;
 
 /// More text than this helps nobody.
 const MAX_ERROR_CHARS: usize = 1000;
@@ -393,13 +410,13 @@ impl graph::Host for View<'_> {
         target: ExecutionTarget,
     ) -> Fallible<Resource<Graph>> {
         let held = self.account.hold(builders.iter().map(Vec::len).fold(0, usize::saturating_add))?;
-        let loaded = self.meter.unmetered(self.access.load_bytes(builders, encoding, target)).await;
+        let loaded = self.access.load_bytes(builders, encoding, target, self.meter).await;
         drop(held);
         self.give(loaded)
     }
 
     async fn load_by_name(&mut self, name: String) -> Fallible<Resource<Graph>> {
-        let opened = self.meter.unmetered(self.access.open(&name)).await.map(Graph);
+        let opened = self.access.open(&name, self.meter).await.map(Graph);
         self.give(opened)
     }
 }
@@ -430,7 +447,7 @@ impl inference::HostGraphExecutionContext for View<'_> {
             .into_iter()
             .map(|(name, tensor)| Ok((name, self.table.delete(tensor)?)))
             .collect::<wasmtime::Result<Vec<_>>>()?;
-        let computed = self.meter.unmetered(self.access.compute(&lease, &inputs, self.deadline)).await;
+        let computed = self.access.compute(&lease, &inputs, self.deadline, self.meter).await;
         let outputs = computed.and_then(|outputs| {
             let shown =
                 |(name, tensor): (String, Tensor)| Ok((name, GuestTensor::from_tensor(&tensor, self)?));

@@ -108,7 +108,7 @@ impl Received {
     /// # Errors
     /// When the disk cannot give them.
     pub fn open(&self) -> io::Result<File> {
-        self.file.reopen()
+        File::open(self.file.path())
     }
 
     /// Where they are until they are kept.

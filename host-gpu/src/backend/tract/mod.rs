@@ -136,7 +136,7 @@ impl TractGraph {
             operator_cost: demand.operator_cost,
         };
         let zeros = self.zeros(&shapes, limits)?;
-        let prepared = catch_unwind(AssertUnwindSafe(|| self.plan(&zeros)))
+        let prepared = catch_unwind(AssertUnwindSafe(|| self.plan(shapes.clone())))
             .unwrap_or_else(|panic| Err(Error::from_panic(&*panic)));
         let plan = match prepared {
             Ok(plan) => plan,
@@ -169,8 +169,7 @@ impl TractGraph {
         self.signature.order_inputs(named.collect::<Result<_, Error>>()?)
     }
 
-    fn plan(&self, inputs: &[Tensor]) -> Result<Arc<TractPlan>, Error> {
-        let shapes = shapes(inputs);
+    fn plan(&self, shapes: Shapes) -> Result<Arc<TractPlan>, Error> {
         match &self.form {
             Form::Symbolic(plan) => {
                 plan.demand(&shapes)?;
@@ -196,8 +195,8 @@ impl Graph for TractGraph {
         }
     }
 
-    fn prepare(&self, inputs: &[Tensor]) -> Result<Arc<dyn Plan>, Error> {
-        self.plan(inputs).map(|plan| plan as Arc<dyn Plan>)
+    fn prepare(&self, shapes: Shapes) -> Result<Arc<dyn Plan>, Error> {
+        self.plan(shapes).map(|plan| plan as Arc<dyn Plan>)
     }
 
     fn made_per_shape(&self) -> bool {
@@ -207,10 +206,6 @@ impl Graph for TractGraph {
     fn single(&self) -> Shapes {
         single(&self.signature.inputs)
     }
-}
-
-fn shapes(inputs: &[Tensor]) -> Shapes {
-    inputs.iter().map(|input| input.shape().to_vec()).collect()
 }
 
 /// Whether `kept` are the shapes of these inputs.

@@ -370,7 +370,14 @@ fn place(url: &Url) -> String {
     url.port().map_or(host.clone(), |port| format!("{host}:{port}"))
 }
 
+/// A piece of a body on its way out of a guest. Two wait at most for whoever takes them.
+pub const PIECE: usize = 64 << 10;
+
 impl WasiHttpHooks for Outgoing {
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        PIECE
+    }
+
     fn send_request(
         &mut self,
         request: Request<WasiBody>,

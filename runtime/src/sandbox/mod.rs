@@ -7,7 +7,7 @@
 //! memory.rs     what sandboxes cost in memory, their own and the host's
 //! meter.rs      how long a guest computes
 //! met.rs        the limits that a call has met
-//! egress.rs     outgoing requests
+//! egress/       outgoing requests
 //! wasi_nn.rs    models and tensors, as guests see them
 //! logs.rs       where stdout and stderr go
 //! ```

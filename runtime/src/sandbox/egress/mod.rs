@@ -14,6 +14,7 @@
 
 mod address;
 mod host;
+mod outgoing;
 
 use std::error::Error as StdError;
 use std::io;
@@ -30,11 +31,12 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Url, redirect, retry};
 use tokio::sync::Semaphore;
 use tokio::time::{Sleep, sleep, timeout};
-use wasmtime_wasi_http::{DEFAULT_FORBIDDEN_HEADERS, Error, RequestOptions, WasiBody, WasiHttpHooks};
+use wasmtime_wasi_http::{DEFAULT_FORBIDDEN_HEADERS, Error, RequestOptions, WasiBody};
 
 pub use address::AddressRules;
 pub use host::HostPattern;
 use host::literal;
+pub use outgoing::{Outgoing, PIECE, Refusal};
 
 /// How long a connection may take, with its name's resolution and TLS, where the guest says nothing.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -311,97 +313,6 @@ fn of_tls(text: &str) -> Error {
     }
 }
 
-/// Why a request was not sent, for the function's log.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    #[error("denied a request to `{host}`: the function's `egress` does not name it")]
-    Host { host: String },
-    #[error("denied a request to `{host}`: functions may not reach its address")]
-    Address { host: String },
-    #[error("denied a request: the call has sent {most}, the most that it may")]
-    TooMany { most: u32 },
-}
-
-/// Who is told of refusals.
-pub type Refused = Arc<dyn Fn(Refusal) + Send + Sync>;
-
-type Done = Box<dyn Future<Output = Result<(), Error>> + Send>;
-type Sent = Result<(Response<WasiBody>, Done), Error>;
-
-/// One sandbox's part of the way out: to which hosts, and how often in a call.
-pub struct Outgoing {
-    egress: Arc<Egress>,
-    hosts: Arc<[HostPattern]>,
-    most: u32,
-    left: u32,
-    refused: Refused,
-}
-
-impl Outgoing {
-    pub fn new(egress: Arc<Egress>, hosts: Arc<[HostPattern]>, most: u32, refused: Refused) -> Self {
-        Self { egress, hosts, most, left: most, refused }
-    }
-
-    /// A new call begins, with the whole number of requests.
-    pub fn begin(&mut self) {
-        self.left = self.most;
-    }
-
-    fn admit(&mut self, uri: &Uri) -> Result<Url, Error> {
-        let Some(left) = self.left.checked_sub(1) else {
-            (self.refused)(Refusal::TooMany { most: self.most });
-            return Err(Error::ConnectionLimitReached);
-        };
-        self.left = left;
-        let url = target(uri)?;
-        let own = if url.scheme() == "https" { 443 } else { 80 };
-        let (host, port) = (url.host_str().unwrap_or_default(), url.port().unwrap_or(own));
-        if !self.hosts.iter().any(|pattern| pattern.allows(host, port, own)) {
-            (self.refused)(Refusal::Host { host: place(&url) });
-            return Err(Error::HttpRequestDenied);
-        }
-        Ok(url)
-    }
-}
-
-/// A URL's host as an entry of `egress` would have it. A guest may make one of any length; no name is longer than this.
-fn place(url: &Url) -> String {
-    let host: String = url.host_str().unwrap_or_default().chars().take(253).collect();
-    url.port().map_or(host.clone(), |port| format!("{host}:{port}"))
-}
-
-/// A piece of a body on its way out of a guest. Two wait at most for whoever takes them.
-pub const PIECE: usize = 64 << 10;
-
-impl WasiHttpHooks for Outgoing {
-    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
-        PIECE
-    }
-
-    fn send_request(
-        &mut self,
-        request: Request<WasiBody>,
-        options: Option<RequestOptions>,
-        _: Done,
-    ) -> Box<dyn Future<Output = Sent> + Send> {
-        let url = match self.admit(request.uri()) {
-            Ok(url) => url,
-            Err(error) => return Box::new(std::future::ready(Err(error))),
-        };
-        let (egress, refused) = (Arc::clone(&self.egress), Arc::clone(&self.refused));
-        Box::new(async move {
-            let host = place(&url);
-            let response = egress.deliver(url, request, options).await;
-            if let Err(Error::DestinationIpProhibited) = response {
-                refused(Refusal::Address { host });
-            }
-            // The client drives the connection, so nothing is left to do here.
-            let done: Done = Box::new(std::future::ready(Ok(())));
-            Ok((response?, done))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures::channel::mpsc;
@@ -409,6 +320,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
+    use wasmtime_wasi_http::WasiHttpHooks;
+
+    use super::outgoing::Refused;
     use super::*;
     fn rules(allowed: &[&str]) -> AddressRules {
         AddressRules { allowed: allowed.iter().map(|network| network.parse().unwrap()).collect() }

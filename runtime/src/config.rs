@@ -294,7 +294,8 @@ impl Config {
             }
             None => Settings::default(),
         };
-        let binary = std::env::current_exe().context("this program's own file cannot be found")?;
+        // This very program, also when its file has been replaced since it started. Source: proc(5).
+        let binary = PathBuf::from("/proc/self/exe");
         Ok(Self { listen, data_dir, binary, settings })
     }
 }

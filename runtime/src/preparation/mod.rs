@@ -249,6 +249,7 @@ impl Preparer {
             Input::Memory(bytes) => (Stdio::piped(), Some(bytes)),
         };
         let mut child = Command::new(&self.binary)
+            .arg0("weir")
             .args(["prepare", &order])
             .env_clear()
             .current_dir("/")

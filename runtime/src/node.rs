@@ -49,6 +49,9 @@ pub struct Node {
     calls: AtomicU64,
 }
 
+/// How often a component is compiled for one asker.
+const COMPILATIONS: usize = 4;
+
 /// Whether a deploy changed anything.
 pub enum Deployed {
     New(RevisionRecord),
@@ -267,14 +270,17 @@ impl Node {
         self: &Arc<Self>,
         digest: &str,
         waits: For,
-        open: impl FnOnce() -> std::io::Result<File>,
+        open: impl Fn() -> std::io::Result<File>,
     ) -> anyhow::Result<Code> {
-        if let Some(code) = self.map(digest).await? {
-            return Ok(code);
+        // What was made may be gone before it is mapped, where others deploy or delete the same component.
+        for _ in 0..COMPILATIONS {
+            if let Some(code) = self.map(digest).await? {
+                return Ok(code);
+            }
+            let mut draft = self.compiler.artifacts().draft(digest)?;
+            self.preparer.compile(waits, open()?, &mut draft).await?;
+            tokio::task::block_in_place(|| self.compiler.artifacts().keep(draft))?;
         }
-        let mut draft = self.compiler.artifacts().draft(digest)?;
-        self.preparer.compile(waits, open()?, &mut draft).await?;
-        tokio::task::block_in_place(|| self.compiler.artifacts().keep(draft))?;
         let code = self.map(digest).await?;
         code.ok_or_else(|| anyhow::anyhow!("an artifact that was just made cannot be mapped"))
     }

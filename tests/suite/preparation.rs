@@ -1,10 +1,13 @@
-//! Uploads are opened in processes that may die: what that means to the uploader, and to nobody else.
+//! Uploads are opened in processes that may die: what that means to the uploader, and to nobody else. And what uploads and
+//! connections may take.
 
 use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
+use futures::StreamExt;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tract_onnx::pb::tensor_proto::DataType;
 use weir::units::Size;
 use weir_tests::onnx::{self, Axis};
@@ -110,6 +113,96 @@ async fn an_artifact_that_was_changed_is_made_again() {
     }
     fs::remove_file(file("mac")).unwrap();
     assert_eq!(server.get("/fn/default/hello/").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_refused_component_at_once_is_refused_to_all() {
+    let server = Server::with(|settings| settings.preparation.at_once = 4.try_into().unwrap()).await;
+    // It compiles, and is refused when it is linked; what was compiled is removed then.
+    let text = "(component (import \"acme:gpu/direct\" (instance (export \"go\" (func)))))";
+    let component = wat::parse_str(text).unwrap();
+    let deploys = (0..16).map(|_| server.deploy_bytes("f", component.clone(), json!({})));
+    for refused in futures::future::join_all(deploys).await {
+        assert_eq!((refused.status, refused.code()), (422, "invalid_component"), "{}", refused.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_beyond_their_number_are_told() {
+    let server = Server::with(|settings| settings.preparation.uploads = 1.try_into().unwrap()).await;
+    // One upload that has begun and does not go on.
+    let stalled = futures::stream::iter([Ok::<_, std::io::Error>("x")]).chain(futures::stream::pending());
+    let upload = server.request(reqwest::Method::PUT, "/v1/models/m?format=onnx");
+    let upload = tokio::spawn(upload.body(reqwest::Body::wrap_stream(stalled)).send());
+    until("it is under way", async || fs::read_dir(server.data.path().join("tmp")).unwrap().count() == 1)
+        .await;
+    let refused = server.deploy("hello", guests::HELLO, json!({})).await;
+    assert_eq!((refused.status, refused.code()), (503, "server_overloaded"), "{}", refused.text());
+    assert!(refused.text().contains("1 uploads are under way"), "{}", refused.text());
+    upload.abort();
+    drop(upload.await);
+    until("there is a place again", async || {
+        server.deploy("hello", guests::HELLO, json!({})).await.status == 201
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_may_take_so_long() {
+    let server = Server::with(|settings| settings.http.upload_timeout = Duration::from_millis(200)).await;
+    let stalled = || futures::stream::iter([Ok::<_, std::io::Error>("x")]).chain(futures::stream::pending());
+    for (method, path) in [
+        ("PUT", "/v1/models/m?format=onnx"),
+        ("POST", "/v1/functions/f/revisions"),
+        ("PUT", "/v1/functions/f/traffic"),
+    ] {
+        let request = server.request(method.parse().unwrap(), path);
+        let kind = if path.ends_with("traffic") { "application/json" } else { "application/wasm" };
+        let request = request.header("content-type", kind).body(reqwest::Body::wrap_stream(stalled()));
+        let refused = server.send(request).await;
+        assert_eq!((refused.status, refused.code()), (408, "upload_timeout"), "{path}: {}", refused.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_sends_nothing_is_closed() {
+    let server = Server::with(|settings| settings.http.head_timeout = Duration::from_millis(200)).await;
+    for sent in ["", "GET /healthz HTTP/1.1\r\nhost:"] {
+        let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        client.write_all(sent.as_bytes()).await.unwrap();
+        let mut answer = vec![];
+        client.read_to_end(&mut answer).await.unwrap();
+        assert!(
+            answer.is_empty() || answer.starts_with(b"HTTP/1.1 408"),
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
+    }
+    let long = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "x".repeat(65 << 10));
+    let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    // It may be cut off while it sends.
+    let _ = client.write_all(long.as_bytes()).await;
+    let mut answer = vec![];
+    let _ = client.read_to_end(&mut answer).await;
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_beyond_their_number_wait() {
+    let server = Server::with(|settings| settings.http.connections = 2.try_into().unwrap()).await;
+    let connect = async || tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let (mut first, _second) = (connect().await, connect().await);
+    let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let mut third = connect().await;
+    third.write_all(ask("/healthz").as_bytes()).await.unwrap();
+    // The third is there, and is not among those that are served until one of the others ends.
+    let mut answer = String::new();
+    first.write_all(ask("/metrics").as_bytes()).await.unwrap();
+    first.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("\nweir_connections 2\n"), "{answer}");
+    answer.clear();
+    third.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -227,8 +227,10 @@ const LOCAL: [&str; 10] = [
 ];
 
 /// The settings of a server that the corpus is let loose on: what is [`ALLOWED`] can be reached, though it is loopback.
-/// There are so few sandboxes that all places for them are soon in use, and memory comes to where it stays.
-pub const SETTINGS: &str = "[egress]\nallow = [\"127.0.0.2/32\"]\n[sandbox]\nsandboxes = 100\n";
+/// With few sandboxes all places for them are soon in use, and memory comes to where it stays.
+pub fn settings(sandboxes: u32) -> String {
+    format!("[egress]\nallow = [\"127.0.0.2/32\"]\n[sandbox]\nsandboxes = {sandboxes}\n")
+}
 
 /// The metrics that are zero when a server is at rest.
 pub const AT_REST: [&str; 5] =

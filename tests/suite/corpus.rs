@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
-use weir_tests::corpus::{AT_REST, Corpus, SETTINGS};
+use weir_tests::corpus::{AT_REST, Corpus, settings};
 use weir_tests::guests::{self, Behaviour};
 use weir_tests::{Client, Heard, Process, until};
 
@@ -37,7 +37,7 @@ fn longest(folder: &Path) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_hostile_guest_gets_its_problem_and_the_victim_all_its_answers() {
     let data = tempfile::tempdir().unwrap();
-    let mut server = Process::serve_with(data.path(), SETTINGS).await;
+    let mut server = Process::serve_with(data.path(), &settings(120)).await;
     let client = Client::new(&server.url);
     let corpus = Arc::new(Corpus::deploy(&client).await.unwrap_or_else(|wrong| panic!("{wrong}")));
     let victim = std::fs::read(guests::ECHO).unwrap();
@@ -121,7 +121,7 @@ async fn alternate(
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_sandbox_is_seen_by_the_next() {
     let data = tempfile::tempdir().unwrap();
-    let server = Process::serve_with(data.path(), SETTINGS).await;
+    let server = Process::serve_with(data.path(), &settings(120)).await;
     let client = Client::new(&server.url);
     let once = json!({ "limits": { "memory": "64MiB" } });
     let thrice = json!({ "limits": { "memory": "64MiB" }, "reuse": 3 });

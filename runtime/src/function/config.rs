@@ -184,7 +184,6 @@ impl FunctionConfig {
             ("limits.tables", asked.tables, most.tables),
             ("limits.resources", asked.resources, most.resources),
             ("limits.outbound_requests", asked.outbound_requests, most.outbound_requests),
-            ("max_concurrency", self.max_concurrency.get(), settings.sandbox.sandboxes.get()),
             ("max_queue", self.max_queue, most.queue),
         ] {
             at_most(field, asked, most)?;

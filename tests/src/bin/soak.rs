@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use weir_tests::corpus::{AT_REST, Corpus, SETTINGS};
+use weir_tests::corpus::{AT_REST, Corpus, settings};
 use weir_tests::guests::{self, Behaviour};
 use weir_tests::{Client, Heard, Process, argument, root};
 
@@ -44,7 +44,7 @@ impl Counts {
 async fn main() {
     let time = Duration::from_secs(60 * argument("minutes", 10));
     let data = tempfile::tempdir().unwrap();
-    let mut server = Process::serve_with(data.path(), SETTINGS).await;
+    let mut server = Process::serve_with(data.path(), &settings(32)).await;
     let at_start = server.memory();
     let client = Client::new(&server.url);
     let corpus = Corpus::deploy(&client).await.unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -99,6 +99,8 @@ async fn main() {
     println!("RSS when warm      KiB {:>12.0}", kib(at_warm));
     println!("RSS at end         KiB {:>12.0}", kib(at_end));
     println!("slope          KiB/min {:>12.1}", slope(&samples));
+    let half = samples.split_at(samples.len() / 2).1;
+    println!("of the second half     {:>12.1}", slope(half));
     println!("back to baseline       {:>12}", if left.is_empty() { "yes" } else { "no" });
     for line in &left {
         println!("  {line}");

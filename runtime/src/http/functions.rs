@@ -35,8 +35,9 @@ pub async fn deploy(
     FunctionName(name): FunctionName,
     request: Request,
 ) -> Result<Response, Problem> {
-    let place = node.upload()?;
-    let (config, component) = upload::component(&node, request).await?;
+    let (head, body) = request.into_parts();
+    let (place, body) = upload::place(&node, body).await?;
+    let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
     // Detached, so that a client that goes away cannot leave a change half made.
     let (tenant, change) = (tenant()?, Arc::clone(&node));
     let function = name.clone();

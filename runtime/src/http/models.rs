@@ -57,7 +57,7 @@ pub async fn upload(
         )
     })?;
     let format: Format = format.parse()?;
-    let place = node.upload()?;
+    let (place, body) = upload::place(&node, body).await?;
     let upload = upload::model(&node, body).await?;
     // Detached, so that a client that goes away cannot leave a change half made.
     let (tenant, change) = (tenant()?, Arc::clone(&node));

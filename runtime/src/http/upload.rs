@@ -1,9 +1,14 @@
 //! Bodies that go to disk: a component with its configuration, or a model.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::multipart::Field;
 use axum::extract::{FromRequest, Multipart, Request};
+use bytes::Bytes;
 use http::header;
+use http_body_util::BodyExt;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::problem::{Code, Problem};
 use crate::function::FunctionConfig;
@@ -22,6 +27,33 @@ impl From<ReceiveError> for Problem {
             ReceiveError::Broken(_) => Self::new(Code::InvalidRequest, error.to_string()),
             ReceiveError::Disk(error) => error.into(),
         }
+    }
+}
+
+/// How much of a body that nobody wants is read, and for how long: a client that is cut off while it sends may not see
+/// why.
+const DRAINED: usize = 64 << 20;
+const DRAINING: Duration = Duration::from_secs(5);
+
+/// A place for one upload, which `body` is.
+///
+/// # Errors
+/// When there is none.
+pub async fn place(node: &Node, body: Body) -> Result<(OwnedSemaphorePermit, Body), Problem> {
+    match node.upload() {
+        Ok(place) => Ok((place, body)),
+        Err(problem) => {
+            let _ = tokio::time::timeout(DRAINING, drain(body)).await;
+            Err(problem)
+        }
+    }
+}
+
+async fn drain(mut body: Body) {
+    let mut left = DRAINED;
+    while let Some(Ok(frame)) = body.frame().await {
+        let Some(less) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else { return };
+        left = less;
     }
 }
 

@@ -36,6 +36,8 @@ impl Serve {
         let log = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
+            // Whoever read stderr may have gone: that is no reason for what was to be logged to fail.
+            .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal());
         if self.log_json {
             log.json().init()

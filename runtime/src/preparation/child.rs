@@ -10,10 +10,6 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use super::{Order, Said, Work};
 use crate::sandbox::engine;
 
-/// Stack of the thread that opens a model. A server's threads have twice that, so that a model whose depth fits here
-/// fits there.
-const MODEL_STACK: usize = 1 << 20;
-
 /// `weir prepare ORDER`, with the upload on stdin. What is found goes to stdout.
 pub fn main(order: &str) -> ExitCode {
     match prepare(order) {
@@ -37,13 +33,9 @@ fn prepare(order: &str) -> io::Result<()> {
             Err(panic) => (Said::Panicked(panic), vec![]),
         },
         Work::Model { format, shapes, limits } => {
-            let examine = move || caught(|| weir_gpu::examine(format, &bytes, shapes.as_deref(), &limits));
-            let thread = std::thread::Builder::new().stack_size(MODEL_STACK).spawn(examine)?;
-            let examined = thread.join().unwrap_or_else(|panic| Err(words(&*panic)));
-            let said = match examined {
-                Ok(Ok(report)) => Said::Examined(report),
-                Ok(Err(error)) => Said::Refused(error),
-                Err(panic) => Said::Panicked(panic),
+            let said = match weir_gpu::examine(format, &bytes, shapes.as_deref(), &limits) {
+                Ok(report) => Said::Examined(report),
+                Err(error) => Said::Refused(error),
             };
             (said, vec![])
         }

@@ -61,7 +61,7 @@ enum Said {
     Rejected(String),
     Examined(Report),
     Refused(weir_gpu::Error),
-    /// It panicked, with these words.
+    /// The compiler panicked, with these words.
     Panicked(String),
 }
 
@@ -182,9 +182,6 @@ impl Preparer {
                     tracing::info!(%error, "a model was refused");
                 }
                 Err(Unprepared::Model(error))
-            }
-            Said::Panicked(reason) => {
-                Err(self.judge(reason, |reason| Unprepared::Model(weir_gpu::Error::EnginePanic(reason))))
             }
             other => Err(Unprepared::Died(format!("said {other:?}"))),
         }

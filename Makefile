@@ -12,7 +12,7 @@ help:
 	@echo "make demo    set up, start a server, deploy the example, call it, and stop"
 	@echo "make test    run all tests"
 	@echo "make bench   print ratios against the bare engine and the peers that are installed"
-	@echo "make soak    let the hostile corpus loose on a server for ten minutes (MINUTES=10), among ordinary calls"
+	@echo "make soak    let the hostile corpus loose on a server for ten minutes (MINUTES=10) after ten of warm-up"
 	@echo "make fuzz    run each fuzz target for a minute (SECONDS_EACH=60; wants nightly), and upload mutated bytes"
 	@echo "make build   build the binary: target/release/weir"
 	@echo "make lint    what CI checks beside the tests: formatting and clippy"

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p weir-tests --bin soak -- --minutes 10`. Sixteen connections call functions and check every
 //! answer, two workers go through the corpus and check every outcome, and the server's memory is read every second.
-//! After the first fifth of the time what memory still grows is a leak: the slope is printed, and is for a person to
-//! judge. Exits with 1 if an answer was wrong, the victim of the corpus noticed anything, or the server ended.
+//! For the first minutes (`--warm-up`) memory grows: each of the pool's slots keeps some of it after its first use. What
+//! grows after that is a leak: the slope is printed, and is for a person to judge. Exits with 1 if an answer was wrong, the victim of the corpus noticed anything, or the server ended.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -42,7 +42,8 @@ impl Counts {
 
 #[tokio::main]
 async fn main() {
-    let time = Duration::from_secs(60 * argument("minutes", 10));
+    let warm_up = Duration::from_secs(60 * argument("warm-up", 10));
+    let time = warm_up + Duration::from_secs(60 * argument("minutes", 10));
     let data = tempfile::tempdir().unwrap();
     let mut server = Process::serve_with(data.path(), &settings(32)).await;
     let at_start = server.memory();
@@ -73,7 +74,7 @@ async fn main() {
             restarts = 1;
             break;
         }
-        if started.elapsed() < time / 5 {
+        if started.elapsed() < warm_up {
             at_warm = server.memory();
         } else {
             samples.push((started.elapsed().as_secs_f64() / 60.0, kib(server.memory())));

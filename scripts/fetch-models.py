@@ -60,6 +60,22 @@ WHEELS = {
             ),
         },
     },
+    # Well-known graphs with made-up weights.
+    "light": {
+        "package": "onnx",
+        "version": "1.23.2",
+        "sha256": "c03ecf6b835d136108eeaeeafbd0026fc7b3cf98661409fbc6b63d5a29361348",
+        "files": {
+            "onnx/backend/test/data/light/light_resnet50.onnx": (
+                "light/resnet50.onnx",
+                "05e77a5c9c9ce0913f549a50d6ebaced5e0ff6817b61e09bae26e4c5bd9055e4",
+            ),
+            "onnx/backend/test/data/light/light_squeezenet.onnx": (
+                "light/squeezenet.onnx",
+                "770b0f3c8623e18bf58b53754d710051b4c268248422142980a132bbe6dfe908",
+            ),
+        },
+    },
 }
 
 # The wheels are read on every machine alike, whatever they were built for: ask for one fixed platform.

@@ -1,12 +1,16 @@
 //! Weir against its twins: the same work on the bare engine, or on the peer that a user would pick, in the same run.
 //! Machines differ and are shared, so what counts is the ratio. docs/benches.md says how to read the table.
 
+mod batching;
 mod cold;
+mod door;
 mod hello;
 mod idle;
 mod inference;
 mod load;
+mod neighbour;
 mod peers;
+mod residency;
 mod table;
 
 use std::path::PathBuf;
@@ -26,6 +30,12 @@ enum Bench {
     Inference,
     /// Ten thousand functions that nobody calls
     Idle,
+    /// A small model beside a tenant that floods a large one, and shares by weight
+    Neighbour,
+    /// Requests that ride together
+    Batching,
+    /// Many models in memory for a few
+    Residency,
 }
 
 #[derive(Parser)]
@@ -62,6 +72,15 @@ async fn main() -> anyhow::Result<()> {
     }
     if wanted(Bench::Idle) {
         idle::run(&mut table, arguments.functions).await.context("idle")?;
+    }
+    if wanted(Bench::Neighbour) {
+        neighbour::run(&mut table, rounds).await.context("neighbour")?;
+    }
+    if wanted(Bench::Batching) {
+        batching::run(&mut table, rounds).await.context("batching")?;
+    }
+    if wanted(Bench::Residency) {
+        residency::run(&mut table, rounds).await.context("residency")?;
     }
     println!("{table}");
     if let Some(file) = arguments.json {

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinError;
@@ -50,12 +51,26 @@ pub enum Error {
     /// The device's queue is full.
     #[error("device `{device}` has {queued} jobs waiting, the most it may have")]
     QueueFull { device: String, queued: usize },
+    /// The tenant's part of the device's queue is full.
+    #[error("`{tenant}` has {queued} jobs waiting for device `{device}`, the most it may have")]
+    TenantQueueFull { device: String, tenant: String, queued: usize },
+    /// The job waited for a lane as long as it was to.
+    #[error("no lane was free for the job in {}", millis(*.waited))]
+    QueueTimeout { waited: Duration },
+    /// The deadline is sooner than the job can be done, as its graph's runs were seen to take.
+    #[error("the job takes at least {}, and its deadline is in {}", millis(*.needed), millis(*.left))]
+    DeadlineTooSoon { needed: Duration, left: Duration },
     /// The deadline passed before the job was done.
     #[error("the deadline passed while the job was {0}")]
     DeadlineExceeded(Cow<'static, str>),
-    /// The device's memory, as models and jobs have planned it, is in use.
-    #[error("{needed} bytes are needed; of the device's {most}, {used} are in use")]
-    DeviceMemory { needed: u64, used: u64, most: u64 },
+    /// The device's memory, as models and jobs have planned it, is in use: `requested` more bytes do not fit.
+    #[error("{requested} bytes are needed; of the device's {limit}, {used} are in use")]
+    DeviceMemory { requested: u64, used: u64, limit: u64 },
+    /// The tenant's quota of the device's memory is used up: `requested` more bytes do not fit.
+    #[error(
+        "{requested} bytes are needed; of the {limit} that `{tenant}` may use on the device, {used} are in use"
+    )]
+    TenantMemory { tenant: String, requested: u64, used: u64, limit: u64 },
     /// The caller has gone.
     #[error("the caller has gone")]
     Cancelled,
@@ -94,4 +109,13 @@ impl Error {
             "a {dtype} tensor of shape {shape:?} has {expected} bytes, given {given}"
         ))
     }
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+}
+
+/// Nanoseconds, up to as many as a `u64` holds: 584 years.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -6,32 +6,43 @@
 //!
 //! ```text
 //! service.rs     the door: inspect, load, infer, stats
+//! ride.rs        requests that are run as one batch
+//! job.rs         one run, between its operators
 //! tensor.rs      dtype, shape and bytes
 //! model.rs       formats, signatures, and the check of a request against a signature
 //! examine.rs     what a model may need, and who opens it first
 //! backend/       what turns model bytes into a graph and runs it (tract)
 //! device/        what the machine has
-//! quota.rs       the device's memory, as it is planned
-//! residency.rs   which graphs are in memory, and who holds them there
-//! sched/lane.rs  whose turn it is on a device
+//! quota.rs       the ledger of a device's memory, as it is planned
+//! residency.rs   which graphs are in memory, who holds them there, and which make room
+//! sched/         whose turn it is: fair.rs (pure: who is next), batch.rs (pure: who rides along), times.rs (pure: how
+//!                long runs take), lane.rs (those who wait and run)
+//! simulate.rs    the same rules over a trace of arrivals, without a device
 //! ```
 
 mod backend;
 mod device;
 mod error;
 mod examine;
+mod job;
 mod model;
 mod quota;
 mod residency;
+mod ride;
 mod sched;
 mod service;
+pub mod simulate;
 mod tensor;
 
-pub use device::{DeviceKind, DeviceStats};
+pub use device::{DeviceKind, DeviceStats, GpuFolders, GpuPart, gpu_parts};
 pub use error::Error;
 pub use examine::{ENGINE, Examiner, InProcess, ModelLimits, Report, examine};
-pub use model::{Dim, Format, ModelBytes, ModelSource, Signature, TensorSpec};
-pub use residency::{Lease, ResidentGraph};
-pub use sched::lane::Class;
-pub use service::{Cost, DeviceConfig, Inference, Job, Service, Stats};
+pub use model::{Dim, Format, ModelBytes, ModelPolicy, ModelSource, Signature, TensorSpec};
+pub use quota::{AccountStats, Kind, LedgerStats, SYSTEM};
+pub use residency::{Eviction, Keep, ResidentGraph};
+pub use sched::Class;
+pub use sched::batch::Batching;
+pub use sched::fair::Sharing;
+pub use sched::lane::TenantShare;
+pub use service::{Cost, DeviceConfig, Inference, Job, Lease, Service, Stats};
 pub use tensor::{Dtype, Tensor};

@@ -13,6 +13,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::residency::Keep;
+use crate::sched::batch::Batching;
 use crate::tensor::{Dtype, Tensor};
 
 /// The formats of model bytes that an engine here reads.
@@ -49,9 +51,19 @@ pub struct ModelSource {
     pub digest: Arc<str>,
     pub format: Format,
     pub bytes: ModelBytes,
+    pub policy: ModelPolicy,
     /// The bytes that the model needs at one time, as [this engine](crate::ENGINE) found when it examined it. Where it has
     /// not, it does so before it loads it.
     pub examined: Option<u64>,
+}
+
+/// How a model is held and run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ModelPolicy {
+    /// Held once for all tenants, and by none of them: its weights are on the account of the system.
+    pub public: bool,
+    pub keep: Keep,
+    pub batching: Arc<Batching>,
 }
 
 /// A model's bytes, or the file that holds them. Files are read only when a graph is loaded.
@@ -63,11 +75,13 @@ pub enum ModelBytes {
 
 impl ModelSource {
     pub fn from_memory(digest: &str, format: Format, bytes: Bytes) -> Self {
-        Self { digest: digest.into(), format, bytes: ModelBytes::Memory(bytes), examined: None }
+        let bytes = ModelBytes::Memory(bytes);
+        Self { digest: digest.into(), format, bytes, policy: ModelPolicy::default(), examined: None }
     }
 
     pub fn from_file(digest: &str, format: Format, path: PathBuf, examined: Option<u64>) -> Self {
-        Self { digest: digest.into(), format, bytes: ModelBytes::File(path), examined }
+        let bytes = ModelBytes::File(path);
+        Self { digest: digest.into(), format, bytes, policy: ModelPolicy::default(), examined }
     }
 
     /// The bytes themselves, from the file if they are in one.
@@ -165,6 +179,28 @@ impl Signature {
     /// The input that a request means by `name`.
     pub fn input(&self, name: &str) -> Option<&TensorSpec> {
         self.position(name).and_then(|position| self.inputs.get(position))
+    }
+
+    /// How many rows these inputs bring, if requests for this model can ride together: all its inputs, and all its
+    /// outputs as far as is known, vary along their first axis, and along it alone.
+    pub(crate) fn rows(&self, inputs: &[Tensor]) -> Option<u64> {
+        let Dim::Symbol(batch) = self.inputs.first()?.shape.first()? else { return None };
+        let is_batch = |dim: &Dim| matches!(dim, Dim::Symbol(symbol) if symbol == batch);
+        let elsewhere = |dim: &Dim| match dim {
+            Dim::Fixed(_) => false,
+            Dim::Symbol(symbol) => symbol == batch,
+            Dim::Computed(text) => text.contains(batch.as_str()),
+        };
+        let mut specs = self.inputs.iter().chain(&self.outputs);
+        let fits = |spec: &TensorSpec| {
+            let rest = spec.shape.get(1..).unwrap_or_default();
+            !spec.shape.is_empty() && !rest.iter().any(elsewhere)
+        };
+        let outputs = |spec: &TensorSpec| !matches!(spec.shape.first(), Some(Dim::Fixed(_)));
+        let along = self.inputs.iter().all(|spec| spec.shape.first().is_some_and(is_batch))
+            && self.outputs.iter().all(outputs);
+        let rows = inputs.first()?.shape().first()?;
+        (along && specs.all(fits)).then(|| u64::try_from(*rows).ok()).flatten().filter(|rows| *rows > 0)
     }
 
     fn position(&self, name: &str) -> Option<usize> {

@@ -1,67 +1,406 @@
-//! The device's memory, as it is planned: what the models in memory take and what the jobs that run need.
+//! The ledger of one device's bytes: who has how many of them, for what, and how many more a tenant may have.
 //!
-//! Nothing here is measured. What a model plans is known before it is loaded, and what a run plans before it runs; what
-//! would pass the most is refused then, so that models and jobs within their own limits cannot use up the machine.
+//! Nothing here is measured. Whatever takes memory of the device reserves its bytes here first, on the account of one
+//! tenant, and what would pass the tenant's quota or the device's capacity is refused then: at once, since nobody
+//! waits in a ledger. What belongs to no tenant is on the account [`SYSTEM`], so that the accounts always add up to
+//! what is in use, to the byte.
+//!
+//! All books of a device are behind one lock, which is what makes that sum true at any moment. It is held for a
+//! look-up and a few additions. An account is there as long as it has bytes or a quota: tenants that come and go
+//! leave nothing.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
 
-/// A budget in bytes.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    most: u64,
-    used: AtomicU64,
+/// The account of what belongs to no tenant: the weights of public models, and reserves.
+pub const SYSTEM: &str = "system";
+
+/// What bytes are reserved for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Graphs in memory.
+    Weights,
+    /// Jobs that run.
+    Activations,
+    /// What engines need besides.
+    Reserve,
 }
 
-/// Bytes of a budget, given back on drop.
+/// The books of a device at one moment. The accounts' totals add up to `used`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerStats {
+    pub device: Arc<str>,
+    /// Bytes that may be used at one time.
+    pub capacity: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// By tenant, in the order of their names.
+    pub accounts: Vec<AccountStats>,
+}
+
+/// What a tenant has of a device, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountStats {
+    pub tenant: Arc<str>,
+    /// The most that it may have; absent, the device's capacity alone is the limit. Less than the total where it was
+    /// lowered.
+    pub quota: Option<u64>,
+    pub weights: u64,
+    pub activations: u64,
+    pub reserve: u64,
+}
+
+impl AccountStats {
+    fn empty(tenant: Arc<str>) -> Self {
+        Self { tenant, quota: None, weights: 0, activations: 0, reserve: 0 }
+    }
+
+    /// Bytes of all kinds.
+    pub fn total(&self) -> u64 {
+        self.weights.saturating_add(self.activations).saturating_add(self.reserve)
+    }
+
+    fn of(&mut self, kind: Kind) -> &mut u64 {
+        match kind {
+            Kind::Weights => &mut self.weights,
+            Kind::Activations => &mut self.activations,
+            Kind::Reserve => &mut self.reserve,
+        }
+    }
+}
+
+/// The books of one device.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    device: Arc<str>,
+    capacity: u64,
+    books: Mutex<Books>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    used: u64,
+    accounts: BTreeMap<Arc<str>, AccountStats>,
+}
+
+/// Bytes on a tenant's account, given back on drop.
 #[derive(Debug)]
 pub(crate) struct Reserved {
-    memory: Arc<Memory>,
+    ledger: Arc<Ledger>,
+    tenant: Arc<str>,
+    kind: Kind,
     bytes: u64,
 }
 
-impl Memory {
-    pub fn new(most: u64) -> Arc<Self> {
-        Arc::new(Self { most, used: AtomicU64::new(0) })
+impl Ledger {
+    /// The books of `device`, of which `capacity` bytes may be used.
+    pub fn new(device: &str, capacity: u64) -> Arc<Self> {
+        Arc::new(Self { device: device.into(), capacity, books: Mutex::default() })
     }
 
-    pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+    /// Sets the most bytes that a tenant may have, or takes that limit away. One below what the tenant has takes
+    /// nothing from it, but the tenant gets no more until it is under it again.
+    pub fn set_quota(&self, tenant: &Arc<str>, quota: Option<u64>) {
+        let mut books = self.lock();
+        books.account(tenant).quota = quota;
+        books.forget_if_empty(tenant);
     }
 
+    /// Takes bytes on a tenant's account. No bytes are always given.
+    ///
     /// # Errors
-    /// [`Error::DeviceMemory`] when there are not so many bytes left.
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved, Error> {
-        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.most);
-        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Reserved { memory: Arc::clone(self), bytes }),
-            Err(used) => Err(Error::DeviceMemory { needed: bytes, used, most: self.most }),
+    /// [`Error::TenantMemory`] if the tenant would have more than its quota; else [`Error::DeviceMemory`] if the
+    /// device has not so many left.
+    pub fn reserve(self: &Arc<Self>, tenant: &Arc<str>, kind: Kind, bytes: u64) -> Result<Reserved, Error> {
+        self.take(tenant, kind, bytes)?;
+        Ok(Reserved { ledger: Arc::clone(self), tenant: Arc::clone(tenant), kind, bytes })
+    }
+
+    /// The books as they are now, all at one moment.
+    pub fn snapshot(&self) -> LedgerStats {
+        let books = self.lock();
+        LedgerStats {
+            device: Arc::clone(&self.device),
+            capacity: self.capacity,
+            used: books.used,
+            accounts: books.accounts.values().cloned().collect(),
         }
+    }
+
+    fn take(&self, tenant: &Arc<str>, kind: Kind, bytes: u64) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let within = |used: u64, limit: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
+        let mut books = self.lock();
+        if let Some(account) = books.accounts.get(tenant)
+            && let (Some(limit), used) = (account.quota, account.total())
+            && within(used, limit).is_none()
+        {
+            return Err(Error::TenantMemory { tenant: tenant.to_string(), requested: bytes, used, limit });
+        }
+        let (used, limit) = (books.used, self.capacity);
+        books.used = within(used, limit).ok_or(Error::DeviceMemory { requested: bytes, used, limit })?;
+        let held = books.account(tenant).of(kind);
+        // No account has more than all together, whose sum was checked.
+        *held = held.saturating_add(bytes);
+        Ok(())
+    }
+
+    fn give_back(&self, tenant: &Arc<str>, kind: Kind, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let mut books = self.lock();
+        books.used = books.used.saturating_sub(bytes);
+        let held = books.account(tenant).of(kind);
+        *held = held.saturating_sub(bytes);
+        books.forget_if_empty(tenant);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Books {
+    fn account(&mut self, tenant: &Arc<str>) -> &mut AccountStats {
+        let empty = || AccountStats::empty(Arc::clone(tenant));
+        self.accounts.entry(Arc::clone(tenant)).or_insert_with(empty)
+    }
+
+    fn forget_if_empty(&mut self, tenant: &Arc<str>) {
+        if self.accounts.get(tenant).is_some_and(|account| account.quota.is_none() && account.total() == 0) {
+            self.accounts.remove(tenant);
+        }
+    }
+}
+
+impl Reserved {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whose account the bytes are on.
+    pub fn tenant(&self) -> &Arc<str> {
+        &self.tenant
+    }
+
+    /// Makes it `bytes` in all. To shrink never fails.
+    ///
+    /// # Errors
+    /// As [`Ledger::reserve`] for the bytes that are to come; it is then what it was.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), Error> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.ledger.take(&self.tenant, self.kind, more)?,
+            None => self.ledger.give_back(&self.tenant, self.kind, self.bytes.saturating_sub(bytes)),
+        }
+        self.bytes = bytes;
+        Ok(())
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.ledger.give_back(&self.tenant, self.kind, self.bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    const KINDS: [Kind; 3] = [Kind::Weights, Kind::Activations, Kind::Reserve];
+
+    fn reconciled(stats: &LedgerStats) -> bool {
+        let sum: u64 = stats.accounts.iter().map(AccountStats::total).sum();
+        sum == stats.used && stats.used <= stats.capacity
+    }
 
     #[test]
     fn what_is_reserved_comes_back_and_no_more_is_given_than_there_is() {
-        let memory = Memory::new(10);
-        let six = memory.reserve(6).unwrap();
-        assert_eq!(memory.reserve(5).unwrap_err(), Error::DeviceMemory { needed: 5, used: 6, most: 10 });
-        let four = memory.reserve(4).unwrap();
-        assert!(memory.reserve(u64::MAX).is_err(), "nor by overflow");
+        let (ledger, t) = (Ledger::new("cpu", 10), "t".into());
+        let six = ledger.reserve(&t, Kind::Weights, 6).unwrap();
+        let refused = ledger.reserve(&t, Kind::Activations, 5).unwrap_err();
+        assert_eq!(refused, Error::DeviceMemory { requested: 5, used: 6, limit: 10 });
+        let mut four = ledger.reserve(&t, Kind::Activations, 4).unwrap();
+        assert!(ledger.reserve(&t, Kind::Weights, u64::MAX).is_err(), "nor by overflow");
+        assert!(four.resize(u64::MAX).is_err());
+        assert_eq!(four.bytes(), 4, "a refused growth changes nothing");
         drop(six);
-        assert!(memory.reserve(6).is_ok());
+        four.resize(10).unwrap();
         drop(four);
-        assert_eq!(memory.used(), 0);
+        assert_eq!(ledger.snapshot().used, 0);
+        assert_eq!(ledger.snapshot().accounts, [], "an account with nothing on it is forgotten");
+    }
+
+    #[test]
+    fn sums_that_pass_the_largest_number_are_refused() {
+        let (ledger, t) = (Ledger::new("cpu", u64::MAX), "t".into());
+        ledger.set_quota(&t, Some(u64::MAX));
+        let _most = ledger.reserve(&t, Kind::Weights, u64::MAX).unwrap();
+        assert!(matches!(ledger.reserve(&t, Kind::Weights, 1), Err(Error::TenantMemory { .. })));
+        assert!(matches!(
+            ledger.reserve(&SYSTEM.into(), Kind::Reserve, u64::MAX),
+            Err(Error::DeviceMemory { .. })
+        ));
+    }
+
+    #[test]
+    fn a_quota_below_what_is_held_takes_nothing_and_gives_nothing() {
+        let (ledger, t) = (Ledger::new("cpu", 100), "t".into());
+        let mut held = ledger.reserve(&t, Kind::Weights, 50).unwrap();
+        ledger.set_quota(&t, Some(20));
+        assert_eq!(ledger.snapshot().accounts[0].total(), 50);
+        let refused = ledger.reserve(&t, Kind::Activations, 1).unwrap_err();
+        let limit = Error::TenantMemory { tenant: "t".to_owned(), requested: 1, used: 50, limit: 20 };
+        assert_eq!(refused, limit);
+        assert!(ledger.reserve(&t, Kind::Activations, 0).is_ok(), "a job that needs nothing runs");
+        assert!(ledger.reserve(&"u".into(), Kind::Weights, 50).is_ok(), "it is nobody else's limit");
+        held.resize(19).unwrap();
+        assert!(ledger.reserve(&t, Kind::Activations, 1).is_ok());
+        ledger.set_quota(&t, None);
+        held.resize(100).unwrap();
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Reserve { tenant: usize, kind: usize, bytes: u64 },
+        Resize { which: usize, bytes: u64 },
+        Drop { which: usize },
+        Quota { tenant: usize, quota: Option<u64> },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let bytes = || prop_oneof![8 => 0..400_u64, 1 => Just(u64::MAX)];
+        let quota = prop::option::of(0..600_u64);
+        prop_oneof![
+            4 => (0..4_usize, 0..3_usize, bytes())
+                .prop_map(|(tenant, kind, bytes)| Step::Reserve { tenant, kind, bytes }),
+            3 => (any::<usize>(), bytes()).prop_map(|(which, bytes)| Step::Resize { which, bytes }),
+            2 => any::<usize>().prop_map(|which| Step::Drop { which }),
+            1 => (0..4_usize, quota).prop_map(|(tenant, quota)| Step::Quota { tenant, quota }),
+        ]
+    }
+
+    /// The same rules over a plain list of what is held.
+    #[derive(Default)]
+    struct Naive {
+        held: Vec<(usize, usize, u64)>,
+        quotas: HashMap<usize, u64>,
+    }
+
+    impl Naive {
+        fn sum(&self, of: impl Fn(usize, usize) -> bool) -> u128 {
+            self.held.iter().filter(|held| of(held.0, held.1)).map(|held| u128::from(held.2)).sum()
+        }
+
+        fn gives(&self, tenant: usize, more: u64) -> bool {
+            let more = u128::from(more);
+            let quota = self.quotas.get(&tenant).map_or(u128::MAX, |quota| u128::from(*quota));
+            more == 0
+                || self.sum(|of, _| of == tenant) + more <= quota && self.sum(|_, _| true) + more <= 1000
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_books_are_those_of_a_plain_list(steps in vec(step(), 0..200)) {
+            let ledger = Ledger::new("cpu", 1000);
+            let tenants: [Arc<str>; 4] = ["a".into(), "b".into(), "c".into(), SYSTEM.into()];
+            let (mut naive, mut held) = (Naive::default(), Vec::<Reserved>::new());
+            for step in steps {
+                match step {
+                    Step::Reserve { tenant, kind, bytes } => {
+                        let reserved = ledger.reserve(&tenants[tenant], KINDS[kind], bytes);
+                        prop_assert_eq!(reserved.is_ok(), naive.gives(tenant, bytes));
+                        if let Ok(reserved) = reserved {
+                            held.push(reserved);
+                            naive.held.push((tenant, kind, bytes));
+                        }
+                    }
+                    Step::Resize { which, bytes } if !held.is_empty() => {
+                        let which = which % held.len();
+                        let (tenant, _, before) = naive.held[which];
+                        let gives = naive.gives(tenant, bytes.saturating_sub(before));
+                        prop_assert_eq!(held[which].resize(bytes).is_ok(), gives);
+                        naive.held[which].2 = if gives { bytes } else { before };
+                    }
+                    Step::Drop { which } if !held.is_empty() => {
+                        let which = which % held.len();
+                        held.swap_remove(which);
+                        naive.held.swap_remove(which);
+                    }
+                    Step::Resize { .. } | Step::Drop { .. } => {}
+                    Step::Quota { tenant, quota } => {
+                        ledger.set_quota(&tenants[tenant], quota);
+                        naive.quotas.remove(&tenant);
+                        naive.quotas.extend(quota.map(|quota| (tenant, quota)));
+                    }
+                }
+                let stats = ledger.snapshot();
+                prop_assert!(reconciled(&stats));
+                for (tenant, name) in tenants.iter().enumerate() {
+                    let account = stats.accounts.iter().find(|account| account.tenant == *name).cloned();
+                    let quota = naive.quotas.get(&tenant).copied();
+                    let there = quota.is_some() || naive.sum(|of, _| of == tenant) > 0;
+                    prop_assert_eq!(account.is_some(), there);
+                    let mut account = account.unwrap_or_else(|| AccountStats::empty(name.clone()));
+                    prop_assert_eq!(account.quota, quota);
+                    for (kind, of) in KINDS.into_iter().enumerate() {
+                        let sum = naive.sum(|t, k| (t, k) == (tenant, kind));
+                        prop_assert_eq!(u128::from(*account.of(of)), sum);
+                    }
+                }
+            }
+            drop(held);
+            prop_assert_eq!(ledger.snapshot().used, 0);
+        }
+    }
+
+    #[test]
+    fn sixty_four_tenants_at_once_leave_the_books_as_they_were() {
+        let ledger = Ledger::new("cpu", 10_000);
+        let _reserve = ledger.reserve(&SYSTEM.into(), Kind::Reserve, 100).unwrap();
+        let baseline = ledger.snapshot();
+        let running = AtomicUsize::new(64);
+        thread::scope(|scope| {
+            for number in 0..64_u64 {
+                let (ledger, running) = (&ledger, &running);
+                scope.spawn(move || {
+                    let tenant: Arc<str> = format!("tenant {number}").into();
+                    ledger.set_quota(&tenant, Some(500));
+                    let mut held = Vec::new();
+                    for turn in 0..300_u64 {
+                        let bytes = (turn * 7919 + number * 104_729) % 300;
+                        let kind = if turn % 2 == 0 { Kind::Weights } else { Kind::Activations };
+                        held.extend(ledger.reserve(&tenant, kind, bytes));
+                        if turn % 3 == 0 {
+                            let _ = held.iter_mut().map(|reserved| reserved.resize(bytes)).all(|r| r.is_ok());
+                        }
+                        if held.len() > 3 {
+                            held.remove(0);
+                        }
+                    }
+                    drop(held);
+                    ledger.set_quota(&tenant, None);
+                    running.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+            while running.load(Ordering::Relaxed) > 0 {
+                let stats = ledger.snapshot();
+                assert!(reconciled(&stats));
+                assert!(stats.accounts.iter().all(|account| account.total() <= 500));
+            }
+        });
+        assert_eq!(ledger.snapshot(), baseline);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -101,6 +101,44 @@ impl Tensor {
     pub fn data(&self) -> &Bytes {
         &self.data
     }
+
+    /// Tensors that agree in all but their first axis as one, with `zeros` more rows of zeros.
+    ///
+    /// # Errors
+    /// [`Error::InvalidTensor`] if they do not agree, or have no first axis.
+    pub(crate) fn stack(tensors: &[&Self], zeros: usize) -> Result<Self, Error> {
+        let cannot = || Error::InvalidTensor("tensors that do not agree cannot be one batch".to_owned());
+        let (first, axes) =
+            tensors.first().and_then(|first| Some((first, first.shape.get(1..)?))).ok_or_else(cannot)?;
+        let mut rows = zeros;
+        let mut data = BytesMut::with_capacity(tensors.iter().map(|tensor| tensor.data.len()).sum());
+        for tensor in tensors {
+            let agrees = tensor.dtype == first.dtype && tensor.shape.get(1..) == Some(axes);
+            let own = tensor.shape.first().filter(|_| agrees).ok_or_else(cannot)?;
+            rows = rows.saturating_add(*own);
+            data.extend_from_slice(&tensor.data);
+        }
+        let row = axes.iter().try_fold(first.dtype.size(), |size, axis| size.checked_mul(*axis));
+        let length = row.and_then(|row| row.checked_mul(rows)).ok_or_else(cannot)?;
+        data.resize(length, 0);
+        let shape = [&[rows], axes].concat();
+        Self::new(first.dtype, shape, data.freeze())
+    }
+
+    /// `rows` rows from the `from`th on. Shares the bytes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidTensor`] if it has not so many.
+    pub(crate) fn rows(&self, from: usize, rows: usize) -> Result<Self, Error> {
+        let cannot = || Error::InvalidTensor(format!("a tensor of shape {:?} has no such rows", self.shape));
+        let (all, axes) = self.shape.split_first().ok_or_else(cannot)?;
+        let end = from.checked_add(rows).filter(|end| end <= all).ok_or_else(cannot)?;
+        let row = axes.iter().try_fold(self.dtype.size(), |size, axis| size.checked_mul(*axis));
+        let bound = |row: usize, at: usize| row.checked_mul(at).ok_or_else(cannot);
+        let row = row.ok_or_else(cannot)?;
+        let data = self.data.slice(bound(row, from)?..bound(row, end)?);
+        Self::new(self.dtype, [&[rows], axes].concat(), data)
+    }
 }
 
 #[cfg(test)]
@@ -117,6 +155,25 @@ mod tests {
         );
         let error = Tensor::new(Dtype::F16, vec![2, 3], Bytes::from(vec![0; 24])).unwrap_err();
         assert_eq!(error.to_string(), "a f16 tensor of shape [2, 3] has 12 bytes, given 24");
+    }
+
+    #[test]
+    fn rows_come_out_of_a_stack_as_they_went_in() {
+        let tensor = |rows: usize, first: u8| {
+            let data: Vec<u8> = (first..).take(rows * 2).collect();
+            Tensor::new(Dtype::U8, vec![rows, 2], data.into()).unwrap()
+        };
+        let (one, two) = (tensor(1, 10), tensor(2, 20));
+        let stack = Tensor::stack(&[&one, &two], 1).unwrap();
+        assert_eq!(stack.shape(), [4, 2]);
+        assert_eq!(stack.rows(0, 1).unwrap(), one);
+        assert_eq!(stack.rows(1, 2).unwrap(), two);
+        assert_eq!(stack.rows(3, 1).unwrap().data()[..], [0, 0]);
+        assert!(stack.rows(3, 2).is_err() && stack.rows(usize::MAX, 2).is_err());
+        let other = Tensor::new(Dtype::U8, vec![1, 3], Bytes::from(vec![0; 3])).unwrap();
+        assert!(Tensor::stack(&[&one, &other], 0).is_err() && Tensor::stack(&[], 1).is_err());
+        let scalar = Tensor::new(Dtype::U8, vec![], Bytes::from(vec![0])).unwrap();
+        assert!(Tensor::stack(&[&scalar], 0).is_err() && scalar.rows(0, 0).is_err());
     }
 
     #[test]

@@ -35,8 +35,19 @@ impl<T> Catalog<T> {
         self.0.get(tenant).map(|theirs| theirs.values().cloned().collect()).unwrap_or_default()
     }
 
-    pub fn any(&self, mut is: impl FnMut(&T) -> bool) -> bool {
-        self.0.iter().any(|theirs| theirs.values().any(|thing| is(thing)))
+    /// Any thing that is so.
+    pub fn first(&self, mut is: impl FnMut(&T) -> bool) -> Option<Arc<T>> {
+        self.0.iter().find_map(|theirs| theirs.values().find(|thing| is(thing)).cloned())
+    }
+
+    pub fn any(&self, is: impl FnMut(&T) -> bool) -> bool {
+        self.first(is).is_some()
+    }
+
+    /// Tenants that have things.
+    pub fn tenants(&self) -> Vec<Arc<str>> {
+        let some = self.0.iter().filter(|theirs| !theirs.is_empty());
+        some.map(|theirs| Arc::clone(theirs.key())).collect()
     }
 
     /// Forgets all, and gives them.

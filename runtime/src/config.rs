@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Size, span};
 
+mod sharing;
+
+pub use sharing::{Eviction, ModelsConfig, SchedulingConfig, TenantConfig};
+
 /// Everything that a server is started with.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -35,6 +39,9 @@ pub struct Settings {
     pub preparation: PreparationConfig,
     pub egress: EgressConfig,
     pub cpu: CpuConfig,
+    pub tenant: TenantConfig,
+    pub scheduling: SchedulingConfig,
+    pub models: ModelsConfig,
     pub logs: LogConfig,
 }
 
@@ -48,6 +55,9 @@ impl Default for Settings {
             preparation: PreparationConfig::default(),
             egress: EgressConfig::default(),
             cpu: CpuConfig::default(),
+            tenant: TenantConfig::default(),
+            scheduling: SchedulingConfig::default(),
+            models: ModelsConfig::default(),
             logs: LogConfig::default(),
         }
     }
@@ -150,6 +160,21 @@ pub struct Maxima {
     pub idle_timeout: Duration,
     /// Calls of one function that may wait for a sandbox.
     pub queue: u32,
+    #[serde(with = "span")]
+    pub queue_timeout: Duration,
+    #[serde(with = "span")]
+    pub inference_timeout: Duration,
+    /// Of a model: how long its graph may stay in memory while nobody holds it.
+    #[serde(with = "span")]
+    pub keep_alive: Duration,
+    /// Of a model: how long its graph may be kept from making room for others.
+    #[serde(with = "span")]
+    pub min_resident: Duration,
+    /// Of a model: rows of one batch.
+    pub max_batch: u64,
+    /// Of a model: how long an inference may wait for others to ride with.
+    #[serde(with = "span")]
+    pub max_queue_delay: Duration,
 }
 
 impl Default for Maxima {
@@ -178,6 +203,12 @@ impl Default for Maxima {
             startup_timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(24 * 3600),
             queue: 10_000,
+            queue_timeout: Duration::from_secs(600),
+            inference_timeout: Duration::from_secs(600),
+            keep_alive: Duration::from_secs(24 * 3600),
+            min_resident: Duration::from_secs(3600),
+            max_batch: 1024,
+            max_queue_delay: Duration::from_secs(1),
         }
     }
 }
@@ -261,6 +292,23 @@ const fn nonzero(value: u32) -> NonZeroU32 {
     NonZeroU32::MIN.saturating_add(value - 1)
 }
 
+impl Settings {
+    /// Checks what no type says.
+    ///
+    /// # Errors
+    /// A sentence that names the setting, what was asked and what is allowed.
+    fn check(&self) -> Result<(), String> {
+        self.tenant.check().map_err(|reason| format!("tenant.{reason}"))?;
+        self.scheduling.check()?;
+        let (asked, most) = (self.models.keep_alive, self.limits.keep_alive);
+        if asked > most {
+            let (asked, most) = (humantime::format_duration(asked), humantime::format_duration(most));
+            return Err(format!("models.keep_alive is {asked}; limits.keep_alive allows {most}"));
+        }
+        Ok(())
+    }
+}
+
 impl Config {
     /// The configuration of `weir serve`.
     ///
@@ -289,8 +337,10 @@ impl Config {
             Some(file) => {
                 let text = std::fs::read_to_string(file)
                     .with_context(|| format!("the configuration file {} cannot be read", file.display()))?;
-                toml::from_str(&text)
-                    .with_context(|| format!("the configuration file {} is not valid", file.display()))?
+                let invalid = || format!("the configuration file {} is not valid", file.display());
+                let settings: Settings = toml::from_str(&text).with_context(invalid)?;
+                settings.check().map_err(anyhow::Error::msg).with_context(invalid)?;
+                settings
             }
             None => Settings::default(),
         };
@@ -311,6 +361,18 @@ pub fn available_memory() -> Size {
     let group = || std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse::<u64>().ok();
     let all = [machine(), group()].into_iter().flatten().min();
     all.map_or(Size::mib(2048), Size::bytes)
+}
+
+/// Where the parts that a GPU needs may be, beside the usual folders.
+pub fn gpu_folders() -> weir_gpu::GpuFolders {
+    let folders = |variable: &str| -> Vec<PathBuf> {
+        std::env::var_os(variable).map_or(vec![], |value| std::env::split_paths(&value).collect())
+    };
+    weir_gpu::GpuFolders {
+        root: PathBuf::from("/"),
+        libraries: folders("LD_LIBRARY_PATH"),
+        toolkits: [folders("CUDA_HOME"), folders("CUDA_PATH")].concat(),
+    }
 }
 
 fn is_loopback(address: IpAddr) -> bool {
@@ -348,6 +410,16 @@ mod tests {
         assert!(with("[sandbox]\nsandboxes = 0").unwrap_err().contains("sandboxes"));
         assert!(with("[sandbox]\nepoch = 5").unwrap_err().contains("epoch"));
         assert!(with("[egress]\nallow = [\"localhost\"]").unwrap_err().contains("allow"));
+        assert!(
+            with("[tenant]\nweight = 0").unwrap_err().contains("tenant.weight is 0; it must be 1 to 1000")
+        );
+        assert!(with("[tenant]\nclass = \"urgent\"").unwrap_err().contains("urgent"));
+        assert!(with("[scheduling]\nquantum = \"0s\"").unwrap_err().contains("scheduling.quantum"));
+        assert!(with("[scheduling]\neviction = \"fifo\"").unwrap_err().contains("fifo"));
+        let shares = with("[scheduling]\nstandard_share = 60\nbatch_share = 41").unwrap_err();
+        assert!(shares.contains("standard_share is 60") && shares.contains("100 percent"), "{shares}");
+        let keeps = with("[models]\nkeep_alive = \"2days\"").unwrap_err();
+        assert!(keeps.contains("models.keep_alive is 2days; limits.keep_alive allows 1day"), "{keeps}");
     }
 
     #[test]

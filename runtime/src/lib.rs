@@ -13,7 +13,7 @@
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `preparation/` (opens uploads, in processes that may die), `limits.rs`, `catalog.rs`, `model.rs`,
-//! `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
+//! `tenant.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
 
 mod admission;
 mod catalog;
@@ -30,6 +30,7 @@ mod preparation;
 mod sandbox;
 mod store;
 mod telemetry;
+mod tenant;
 pub mod units;
 
 use std::net::SocketAddr;

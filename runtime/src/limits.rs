@@ -73,6 +73,10 @@ limits! {
     CpuTime = "limits.cpu_time", Some(Code::CpuLimit), "a_call_may_compute_so_long_and_wait_longer";
     /// Time from a sandbox's start to its answer's last byte.
     RequestTime = "request_timeout", Some(Code::RequestTimeout), "a_call_that_spins_or_waits_too_long_ends_at_its_deadline";
+    /// Time that one inference waits for a lane.
+    QueueTime = "queue_timeout", Some(Code::QueueTimeout), "an_inference_may_wait_so_long";
+    /// Time that one inference takes.
+    InferenceTime = "inference_timeout", Some(Code::InferenceTimeout), "an_inference_may_take_so_long";
     /// Time until a function is awake, and until its sandbox has started.
     StartTime = "startup_timeout", Some(Code::StartTimeout), "a_start_may_take_so_long";
     /// Bytes of a request's body.
@@ -98,6 +102,12 @@ limits! {
     NodeMemory = "sandbox.memory", Some(Code::NodeMemory), "when_the_nodes_memory_is_used_up_the_next_call_is_told";
     /// Memory of all graphs and jobs on the device together.
     DeviceMemory = "cpu.memory", Some(Code::DeviceMemory), "when_the_devices_memory_is_used_up_the_next_model_is_told";
+    /// Memory of a tenant's graphs and jobs on the device.
+    TenantMemory = "tenant.device_memory", Some(Code::TenantMemory), "a_tenant_may_use_so_much_of_the_devices_memory";
+    /// Inferences that wait for the device.
+    DeviceQueue = "cpu.queue", Some(Code::ServerOverloaded), "so_many_inferences_may_wait_for_the_device";
+    /// Inferences of one tenant that wait for the device.
+    TenantQueue = "tenant.queue", Some(Code::TenantOverloaded), "so_many_inferences_of_a_tenant_may_wait";
     /// Bytes of an uploaded component.
     ComponentBytes = "limits.component_bytes", Some(Code::TooLarge), "uploads_beyond_the_operators_limits_are_refused";
     /// Bytes of an uploaded model.
@@ -124,7 +134,8 @@ mod tests {
         match value {
             serde_json::Value::String(text) => Some(text.clone()),
             serde_json::Value::Null if field == "cpu.memory" => Some("a quarter of the machine's".to_owned()),
-            serde_json::Value::Null => Some("half of the machine's".to_owned()),
+            serde_json::Value::Null if field == "sandbox.memory" => Some("half of the machine's".to_owned()),
+            serde_json::Value::Null => Some("none".to_owned()),
             other => Some(other.to_string()),
         }
     }
@@ -136,6 +147,7 @@ mod tests {
             include_str!("../../tests/suite/limits.rs"),
             include_str!("../../tests/suite/egress.rs"),
             include_str!("../../tests/suite/preparation.rs"),
+            include_str!("../../tests/suite/sharing.rs"),
         ]
         .concat();
         let function = serde_json::to_value(FunctionConfig::default()).unwrap();

@@ -28,6 +28,17 @@ impl Name {
         ))
     }
 
+    /// A tenant's name: as a function's, but for the name of what belongs to no tenant.
+    ///
+    /// # Errors
+    /// A sentence that shows the name and the rule.
+    pub fn tenant(name: &str) -> Result<Self, String> {
+        if name == weir_gpu::SYSTEM {
+            return Err(format!("`{name}` is what belongs to no tenant; a tenant needs another name"));
+        }
+        Self::function(name).map_err(|reason| reason.replace("a function's name", "a tenant's name"))
+    }
+
     /// A model's name: letters, digits, `.`, `_` and `-`.
     ///
     /// # Errors
@@ -78,6 +89,9 @@ mod tests {
         for bad in ["", "-a", "a-", "A", "a_b", "a.b", "../a", "a/b", "ä", &"a".repeat(64)] {
             assert!(Name::function(bad).is_err(), "{bad}");
         }
+        assert!(Name::tenant("acme").is_ok());
+        assert!(Name::tenant("system").unwrap_err().contains("belongs to no tenant"));
+        assert!(Name::tenant("A").unwrap_err().contains("not a tenant's name"));
         assert!(Name::model("PP-OCRv4_det.onnx").is_ok());
         for bad in ["", ".", "..", ".a", "a/b", "a b", "a\0"] {
             assert!(Name::model(bad).is_err(), "{bad}");

@@ -1,23 +1,29 @@
 //! What all functions of this server share, and the changes to what is deployed.
 //!
-//! Changes are made one at a time, on disk before in memory, so that what is acknowledged survives a crash.
+//! Changes are made one at a time, on disk before in memory, so that what is acknowledged survives a crash. Those of
+//! functions are here, those of models and tenants in modules of their own.
+
+mod models;
+mod tenants;
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use anyhow::Context;
+use dashmap::DashMap;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use weir_gpu::{DeviceConfig, Format, ModelBytes, Service};
+use weir_gpu::{DeviceConfig, GpuFolders, Service};
 
 use crate::admission::Sandboxes;
 use crate::catalog::Catalog;
 use crate::config::{self, Config, Settings};
 use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
 use crate::http::problem::{self, Problem};
-use crate::model::{Model, ModelRecord};
+use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
 use crate::preparation::{For, ForCalls, Preparer, Unprepared};
 use crate::sandbox::egress::{AddressRules, Egress};
@@ -25,6 +31,7 @@ use crate::sandbox::engine::{Code, Compiler, Rejection};
 use crate::sandbox::memory::NodeMemory;
 use crate::store::{Index, Received, Store};
 use crate::telemetry::Telemetry;
+use crate::tenant::TenantRecord;
 use crate::units::Size;
 
 /// The server's shared parts.
@@ -33,18 +40,24 @@ pub struct Node {
     pub store: Store,
     pub compiler: Arc<Compiler>,
     pub service: Service,
-    pub models: Arc<Catalog<Model>>,
+    pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
     pub sandboxes: Arc<Sandboxes>,
     pub memory: Arc<NodeMemory>,
     pub egress: Arc<Egress>,
     pub functions: Catalog<Function>,
+    /// Where what a GPU needs is looked for.
+    pub gpu: GpuFolders,
+    pub started: Instant,
     /// Cancelled when the server is told to stop.
     pub stopping: CancellationToken,
     preparer: Arc<Preparer>,
     uploads: Arc<Semaphore>,
     function_index: Index<FunctionRecord>,
     model_index: Index<ModelRecord>,
+    tenant_index: Index<TenantRecord>,
+    /// Those that are kept, by tenant.
+    tenants: DashMap<Arc<str>, TenantRecord>,
     changes: Mutex<()>,
     calls: AtomicU64,
 }
@@ -77,6 +90,9 @@ impl Node {
             cpu_lanes: settings.cpu.lanes,
             queue: settings.cpu.queue,
             memory: settings.cpu.memory.unwrap_or(Size::bytes(available.as_u64() / 4)).as_u64(),
+            sharing: (&settings.scheduling).into(),
+            tenant: (&settings.tenant).into(),
+            eviction: settings.scheduling.eviction.into(),
             model: preparer.model_limits(),
         };
         let memory = settings.sandbox.memory.unwrap_or(Size::bytes(available.as_u64() / 2));
@@ -84,6 +100,10 @@ impl Node {
         let node = Arc::new(Self {
             function_index: store.index()?,
             model_index: store.index()?,
+            tenant_index: store.index()?,
+            tenants: DashMap::new(),
+            gpu: config::gpu_folders(),
+            started: Instant::now(),
             compiler: Arc::new(compiler),
             service: Service::new(&devices, Arc::new(ForCalls(Arc::clone(&preparer)))),
             models: Arc::default(),
@@ -110,8 +130,8 @@ impl Node {
         for record in models {
             used.insert(record.digest.clone());
             let (tenant, name) = (record.tenant.clone(), record.name.clone());
-            match Model::new(record, &self.store) {
-                Ok(model) => self.models.put(&tenant, &name, Arc::new(model)),
+            match Model::new(record, &self.store, &self.settings) {
+                Ok(model) => self.models.put(Arc::new(model)),
                 Err(error) => {
                     tracing::error!(tenant, name, %error, "a model cannot be restored");
                     whole = false;
@@ -130,7 +150,7 @@ impl Node {
             self.store.blobs.sweep(|digest| used.contains(digest))?;
             self.compiler.artifacts().sweep(|digest| used.contains(digest))?;
         }
-        Ok(())
+        self.restore_tenants()
     }
 
     /// The server has stopped: functions leave memory, and the data directory is free for another server.
@@ -292,7 +312,7 @@ impl Node {
 
     fn uses(&self, digest: &str) -> bool {
         self.functions.any(|function| function.uses(digest))
-            || self.models.any(|model| model.record.digest == digest)
+            || self.models.first(|model| model.record.digest == digest).is_some()
     }
 
     /// Removes bytes and artifact of a digest that nothing refers to. Only for who makes a change.
@@ -373,59 +393,6 @@ impl Node {
         for revision in function.revisions() {
             self.forget(&revision.digest);
         }
-        Ok(())
-    }
-
-    /// Examines a model, and keeps it under a name, in place of the one before.
-    ///
-    /// # Errors
-    /// What the engine has against the model; nothing has changed then.
-    pub async fn put_model(
-        &self,
-        tenant: &Name,
-        name: &Name,
-        format: Format,
-        upload: Received,
-    ) -> Result<Arc<Model>, Problem> {
-        let bytes = ModelBytes::File(upload.path());
-        let report = self.preparer.examine(For::Upload, format, &bytes, None).await?;
-        let _change = self.changes.lock().await;
-        let record = ModelRecord::new(tenant, name, format, &upload.digest, upload.bytes, &report);
-        let model = Model::new(record, &self.store)?;
-        tokio::task::block_in_place(|| {
-            self.store.blobs.keep(upload)?;
-            self.model_index.put(&model.record)
-        })?;
-        let (before, model) = (self.models.find(tenant, name), Arc::new(model));
-        self.models.put(tenant, name, Arc::clone(&model));
-        if let Some(before) = before {
-            self.forget(&before.record.digest);
-        }
-        Ok(model)
-    }
-
-    /// Removes a model.
-    ///
-    /// # Errors
-    /// When there is none, or when a revision of a function may use it.
-    pub async fn delete_model(&self, tenant: &Name, name: &Name) -> Result<(), Problem> {
-        let _change = self.changes.lock().await;
-        let model = self.models.find(tenant, name).ok_or_else(|| Problem::no_model(name))?;
-        let uses = |function: &Arc<Function>| {
-            function
-                .revisions()
-                .iter()
-                .any(|revision| revision.config.models.iter().any(|model| **model == **name))
-        };
-        if let Some(function) = self.functions.of(tenant).iter().find(|function| uses(function)) {
-            return Err(Problem::new(
-                problem::Code::ModelInUse,
-                format!("function `{}` may use model `{name}`; delete the function first", function.name),
-            ));
-        }
-        tokio::task::block_in_place(|| self.model_index.remove(tenant, name))?;
-        self.models.remove(tenant, name);
-        self.forget(&model.record.digest);
         Ok(())
     }
 }

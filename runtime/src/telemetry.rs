@@ -1,7 +1,9 @@
 //! Metrics: every name in one file. Prometheus text at `/metrics`.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
@@ -64,9 +66,25 @@ struct LimitLabels {
     limit: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TenantLabels {
+    tenant: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MemoryLabels {
+    tenant: String,
+    kind: &'static str,
+}
+
+/// A count that the devices keep themselves.
+type Kept = Counter<u64, AtomicU64>;
+
 /// The server's metrics.
 pub struct Telemetry {
     registry: Registry,
+    /// Held while the devices' counts are taken over and shown, so that two who ask at once see whole ones.
+    shown: Mutex<()>,
     limits: Family<LimitLabels, Counter>,
     egress_refused: Counter,
     memory: gauge::Gauge,
@@ -83,10 +101,18 @@ pub struct Telemetry {
     device_seconds: Histogram,
     resident_graphs: gauge::Gauge,
     device_memory: gauge::Gauge,
-    graph_loads: Counter<u64, AtomicU64>,
+    tenant_device_memory: Family<MemoryLabels, gauge::Gauge>,
+    tenant_device_seconds: Family<TenantLabels, Counter<f64, AtomicU64>>,
+    graph_loads: Kept,
+    graph_hits: Kept,
+    graph_evictions: Kept,
     busy_lanes: gauge::Gauge,
     queued_jobs: gauge::Gauge,
-    operators: Counter<u64, AtomicU64>,
+    suspended_jobs: gauge::Gauge,
+    suspensions: Kept,
+    batches: Kept,
+    batched_requests: Kept,
+    operators: Kept,
 }
 
 /// A thing that is counted while it lives.
@@ -165,16 +191,49 @@ impl Default for Telemetry {
             "Memory that models and jobs have planned, over all devices",
             device_memory.clone(),
         );
+        let tenant_device_memory = Family::default();
+        registry.register(
+            "tenant_device_memory_bytes",
+            "Memory that models and jobs have planned, by tenant and kind; what is no tenant's is `system`",
+            tenant_device_memory.clone(),
+        );
+        let tenant_device_seconds = Family::default();
+        registry.register(
+            "tenant_device_seconds",
+            "Time that tenants' jobs held lanes, as it was measured",
+            tenant_device_seconds.clone(),
+        );
         let graph_loads = Counter::default();
         registry.register("graph_loads", "Graphs loaded", graph_loads.clone());
+        let graph_hits = Counter::default();
+        registry.register("graph_hits", "Graphs found in memory, or on their way", graph_hits.clone());
+        let graph_evictions = Counter::default();
+        registry.register(
+            "graph_evictions",
+            "Idle graphs that made room for others",
+            graph_evictions.clone(),
+        );
         let busy_lanes = gauge::Gauge::default();
         registry.register("busy_lanes", "Lanes in use, over all devices", busy_lanes.clone());
         let queued_jobs = gauge::Gauge::default();
         registry.register("queued_jobs", "Jobs waiting for a lane, over all devices", queued_jobs.clone());
+        let suspended_jobs = gauge::Gauge::default();
+        registry.register(
+            "suspended_jobs",
+            "Jobs that have begun and made way, over all devices",
+            suspended_jobs.clone(),
+        );
+        let suspensions = Counter::default();
+        registry.register("suspensions", "Times that a job made way", suspensions.clone());
+        let batches = Counter::default();
+        registry.register("batches", "Jobs of more than one request", batches.clone());
+        let batched_requests = Counter::default();
+        registry.register("batched_requests", "Requests that rode in those", batched_requests.clone());
         let operators = Counter::default();
         registry.register("operators", "Operators run", operators.clone());
         Self {
             registry,
+            shown: Mutex::default(),
             limits,
             egress_refused,
             memory,
@@ -191,9 +250,17 @@ impl Default for Telemetry {
             device_seconds,
             resident_graphs,
             device_memory,
+            tenant_device_memory,
+            tenant_device_seconds,
             graph_loads,
+            graph_hits,
+            graph_evictions,
             busy_lanes,
             queued_jobs,
+            suspended_jobs,
+            suspensions,
+            batches,
+            batched_requests,
             operators,
         }
     }
@@ -261,11 +328,40 @@ impl Telemetry {
         Gauge::new(&self.awake)
     }
 
+    /// What tenants have of the devices now, and have had.
+    fn tenants(&self, stats: &Stats) {
+        // Whoever has nothing any more is not in the accounts.
+        self.tenant_device_memory.clear();
+        for account in stats.devices.iter().flat_map(|device| &device.memory.accounts) {
+            let kinds = [
+                ("weights", account.weights),
+                ("activations", account.activations),
+                ("reserve", account.reserve),
+            ];
+            for (kind, bytes) in kinds {
+                let labels = MemoryLabels { tenant: account.tenant.to_string(), kind };
+                let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+                self.tenant_device_memory.get_or_create(&labels).inc_by(bytes);
+            }
+        }
+        let mut times = BTreeMap::<&str, Duration>::new();
+        for (tenant, nanos) in stats.devices.iter().flat_map(|device| &device.device_time) {
+            let time = times.entry(tenant).or_default();
+            *time = time.saturating_add(Duration::from_nanos(*nanos));
+        }
+        for (tenant, time) in times {
+            let counter =
+                self.tenant_device_seconds.get_or_create(&TenantLabels { tenant: tenant.to_owned() });
+            counter.inner().store(time.as_secs_f64().to_bits(), Ordering::Relaxed);
+        }
+    }
+
     /// All metrics as Prometheus text. The devices' own counts are taken from `stats`, the sandboxes' from `memory`.
     ///
     /// # Errors
     /// None in practice: the text is written to memory.
     pub fn text(&self, stats: &Stats, memory: &NodeMemory) -> Result<String, fmt::Error> {
+        let _one = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.memory.set(count(memory.used()));
         self.host_bytes.set(count(memory.host_used()));
@@ -273,8 +369,20 @@ impl Telemetry {
         self.device_memory.set(i64::try_from(stats.memory).unwrap_or(i64::MAX));
         self.busy_lanes.set(count(stats.devices.iter().map(|device| device.busy).sum()));
         self.queued_jobs.set(count(stats.devices.iter().map(|device| device.queued).sum()));
-        self.graph_loads.inner().store(stats.loads, std::sync::atomic::Ordering::Relaxed);
-        self.operators.inner().store(stats.operators, std::sync::atomic::Ordering::Relaxed);
+        self.suspended_jobs.set(count(stats.devices.iter().map(|device| device.suspended).sum()));
+        let suspensions = stats.devices.iter().map(|device| device.suspensions).sum();
+        for (counter, value) in [
+            (&self.graph_loads, stats.loads),
+            (&self.graph_hits, stats.hits),
+            (&self.graph_evictions, stats.evictions),
+            (&self.suspensions, suspensions),
+            (&self.batches, stats.batches),
+            (&self.batched_requests, stats.batched),
+            (&self.operators, stats.operators),
+        ] {
+            counter.inner().store(value, Ordering::Relaxed);
+        }
+        self.tenants(stats);
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)

@@ -99,6 +99,24 @@ pub mod span {
         let text = String::deserialize(deserializer)?;
         parse(&text).map_err(de::Error::custom)
     }
+
+    /// The same for one that may be absent.
+    pub mod optional {
+        use super::super::{Deserialize, Deserializer, Duration, Serializer, de};
+        use super::parse;
+
+        pub fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+            match span {
+                Some(span) => serializer.collect_str(&humantime::format_duration(*span)),
+                None => serializer.serialize_none(),
+            }
+        }
+
+        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+            let text = Option::<String>::deserialize(deserializer)?;
+            text.map(|text| parse(&text).map_err(de::Error::custom)).transpose()
+        }
+    }
 }
 
 #[cfg(test)]

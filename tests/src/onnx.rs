@@ -138,3 +138,33 @@ pub fn external() -> Vec<u8> {
         ..GraphProto::default()
     })
 }
+
+/// A perceptron on `f32 [batch, width]`: `layers` times a product with `width` by `width` weights of its own, and a ReLU.
+pub fn perceptron(width: i64, layers: usize, seed: u64) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let names: Vec<String> = (0..=layers).map(|layer| format!("x{layer}")).collect();
+    let (mut nodes, mut weights) = (vec![], vec![]);
+    for (layer, pair) in names.windows(2).enumerate() {
+        let (weight, product) = (format!("w{layer}"), format!("p{layer}"));
+        nodes.push(node("MatMul", &[&pair[0], &weight], &product));
+        nodes.push(node("Relu", &[&product], &pair[1]));
+        let values = std::iter::repeat_with(|| (rng.f32() - 0.5) * 0.1);
+        let count = usize::try_from(width * width).unwrap();
+        weights.push(TensorProto {
+            name: weight,
+            dims: vec![width, width],
+            data_type: DataType::Float as i32,
+            raw_data: values.take(count).flat_map(f32::to_le_bytes).collect(),
+            ..TensorProto::default()
+        });
+    }
+    let shape = || [Axis::Named("batch"), Axis::Fixed(width)];
+    model(GraphProto {
+        name: "g".to_owned(),
+        node: nodes,
+        input: vec![value("x0", DataType::Float, &shape())],
+        output: vec![value(&names[layers], DataType::Float, &shape())],
+        initializer: weights,
+        ..GraphProto::default()
+    })
+}

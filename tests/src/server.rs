@@ -95,6 +95,14 @@ impl Server {
         self.send(self.request(Method::GET, path)).await
     }
 
+    pub async fn put(&self, path: &str, body: Value) -> Answer {
+        self.send(self.request(Method::PUT, path).json(&body)).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(self.request(Method::DELETE, path)).await
+    }
+
     pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> Answer {
         self.send(self.request(Method::POST, path).body(body)).await
     }

@@ -1,5 +1,5 @@
 //! Each limit of a sandbox and of a call, at it and over it. Those of outgoing requests are in egress.rs, those of
-//! uploads in preparation.rs.
+//! uploads in preparation.rs, those of tenants and of what waits for a device in sharing.rs.
 
 use std::sync::Arc;
 
@@ -188,35 +188,36 @@ async fn idle_sandboxes_leave_when_memory_is_short() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_the_devices_memory_is_used_up_the_next_model_is_told() {
-    // What one takes, as it plans it.
-    let model = |steps| onnx::slow(1000, steps);
-    let planned = {
-        let server = Server::start().await;
-        server.put_model("one", model(1)).await;
-        server.deploy("nn", guests::NN, json!({ "models": ["one"] })).await;
-        server.call("nn", "/raw?model=one&input=x0&type=fp32&shape=1000,1000", vec![0; 4_000_000]).await;
-        server.devices.stats().memory
+    let run = async |server: &Server, name: &str| {
+        let path = format!("/raw?model={name}&input=x0&type=fp32&shape=1,1000");
+        server.call(name, &path, vec![0; 4_000]).await
     };
-    assert!(planned > 8_000_000, "{planned}: its weights, and its input or its output");
+    let with = async |most: Option<u64>| {
+        let server = Server::with(|settings| settings.cpu.memory = most.map(Size::bytes)).await;
+        // Not the same bytes, which would be the same graph.
+        for (name, seed) in [("one", 1), ("two", 2)] {
+            assert_eq!(server.put_model(name, onnx::perceptron(1000, 1, seed)).await.status, 201);
+            assert_eq!(server.deploy(name, guests::NN, json!({ "models": [name] })).await.status, 201);
+        }
+        // What is pinned makes room for nobody.
+        let pinned = server.put("/v1/models/one/config", json!({ "pin": true })).await;
+        assert_eq!(pinned.status, 200, "{}", pinned.text());
+        assert_eq!(run(&server, "one").await.body.len(), 4_000);
+        server
+    };
+    // What one takes, as it is planned.
+    let planned = with(None).await.devices.stats().memory;
+    assert!(planned >= 4_000_000, "{planned}: its weights");
     let most = planned * 2 - 1;
-    let server = Server::with(|settings| settings.cpu.memory = Some(Size::bytes(most))).await;
-    // Not the same bytes, which would be the same graph.
-    for (name, steps) in [("one", 1), ("two", 2)] {
-        assert_eq!(server.put_model(name, model(steps)).await.status, 201);
-        let config = json!({ "models": [name], "idle_timeout": "1h" });
-        assert_eq!(server.deploy(name, guests::NN, config).await.status, 201);
-    }
-    let run = async |name: &str| {
-        let path = format!("/raw?model={name}&input=x0&type=fp32&shape=1000,1000");
-        server.call(name, &path, vec![0; 4_000_000]).await
-    };
-    assert_eq!(run("one").await.body.len(), 4_000_000);
-    let over = run("two").await;
+    let server = with(Some(most)).await;
+    let over = run(&server, "two").await;
     assert!(over.text().contains(&most.to_string()), "{:.300}", over.text());
     assert_eq!(server.metric("weir_limits_total{limit=\"cpu.memory\"}").await, 1.0);
-    server.send(server.request(Method::DELETE, "/v1/functions/one")).await;
+    for path in ["/v1/functions/one", "/v1/models/one"] {
+        assert_eq!(server.delete(path).await.status, 204, "{path}");
+    }
     until("the first has left", async || server.metric("weir_device_memory_bytes").await == 0.0).await;
-    assert_eq!(run("two").await.body.len(), 4_000_000);
+    assert_eq!(run(&server, "two").await.body.len(), 4_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,4 +12,5 @@ mod mistakes;
 mod models;
 mod preparation;
 mod restart;
+mod sharing;
 mod zero;

@@ -45,6 +45,9 @@ pub(crate) trait Graph: Send + Sync {
     /// model can do then.
     fn made_per_shape(&self) -> bool;
 
+    /// Bytes of its constants, if it has the same for all shapes.
+    fn weights(&self) -> Option<u64>;
+
     /// The inputs' shapes with one element along each axis that varies: those of an examination that was given none.
     fn single(&self) -> Shapes;
 }
@@ -54,15 +57,32 @@ pub(crate) trait Plan: Send + Sync {
     /// How long the last run took, where all runs do the same work, whatever the data.
     fn steady(&self) -> Option<Duration>;
 
-    /// Bytes that a run on these inputs plans to need at one time, weights included.
-    fn memory(&self, inputs: &[Tensor]) -> u64;
-
     /// Runs the graph once. `inputs` are in the signature's order and fit it; the outputs come in its order.
     ///
-    /// `checkpoint` is called before each operator; an error from it ends the run and is returned.
-    fn run(
-        &self,
-        inputs: Vec<Tensor>,
-        checkpoint: &mut dyn FnMut() -> Result<(), Error>,
-    ) -> Result<Vec<Tensor>, Error>;
+    /// `between` is asked before each operator, and told after it.
+    fn run(&self, inputs: Vec<Tensor>, between: &mut dyn Between) -> Result<Vec<Tensor>, Error>;
+}
+
+/// Who stands between a graph's operators.
+pub(crate) trait Between {
+    /// An operator is about to run. `bytes` is what the run holds while it does: the tensors that live, and what the
+    /// operator writes. May wait.
+    ///
+    /// # Errors
+    /// Why it must not. The run ends with this error.
+    fn before(&mut self, bytes: u64) -> Result<(), Error>;
+
+    /// The operator is done, and `bytes` are in the tensors that live on.
+    fn after(&mut self, bytes: u64);
+}
+
+/// Nobody.
+pub(crate) struct Nobody;
+
+impl Between for Nobody {
+    fn before(&mut self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn after(&mut self, _: u64) {}
 }

@@ -1,10 +1,13 @@
 //! What the machine has to run graphs on. That is its CPU: there is no GPU device yet.
 
-mod cpu;
+mod probe;
 
-use crate::sched::lane::Lanes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-pub(crate) use cpu::cpu;
+use crate::quota::LedgerStats;
+
+pub use probe::{GpuFolders, GpuPart, gpu_parts};
 
 /// The kind of device that a caller asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -23,14 +26,6 @@ impl DeviceKind {
     }
 }
 
-/// A CPU or a GPU that runs graphs, with its lanes.
-#[derive(Debug)]
-pub(crate) struct Device {
-    pub name: String,
-    pub kind: DeviceKind,
-    pub lanes: Lanes,
-}
-
 /// A device's load at one moment.
 #[derive(Debug, Clone)]
 pub struct DeviceStats {
@@ -40,19 +35,16 @@ pub struct DeviceStats {
     pub lanes: usize,
     /// Lanes in use.
     pub busy: usize,
-    /// Jobs waiting for a lane.
+    /// Requests waiting for a lane.
     pub queued: usize,
-}
-
-impl Device {
-    pub fn stats(&self) -> DeviceStats {
-        let lanes = self.lanes.stats();
-        DeviceStats {
-            name: self.name.clone(),
-            kind: self.kind,
-            lanes: lanes.total,
-            busy: lanes.busy,
-            queued: lanes.queued,
-        }
-    }
+    /// The same, by tenant.
+    pub queued_by: Vec<(Arc<str>, usize)>,
+    /// Jobs that have begun and made way for others.
+    pub suspended: usize,
+    /// How often a job has made way.
+    pub suspensions: u64,
+    /// Nanoseconds of device time since the start, by tenant.
+    pub device_time: BTreeMap<Arc<str>, u64>,
+    /// Its memory, as it is planned.
+    pub memory: LedgerStats,
 }

@@ -1,229 +1,564 @@
 //! Lanes: the right to run one operator at a time on a device.
 //!
-//! A job holds a lane while it runs. When all lanes are held, jobs wait in a bounded queue, by class and then in
-//! order of arrival; a job that would pass the bound is refused at once. A waiter that has gone is skipped: its
-//! lane goes to the next one. Waiting costs no thread.
+//! A job waits for a lane, without a thread, and holds it while it runs. Between its operators it asks whether it is to
+//! make way ([`Lane::checkpoint`]): its thread then waits until it is its turn again, and the lane goes on with another
+//! job at once. Whose turn it is, [`Fair`] decides; here are the lock around it, the clock, the bounds of the queues,
+//! and those who wait.
+//!
+//! Requests that may ride together board trains ([`Lanes::board`]): each is a job with several requests, which departs
+//! when it gets its lane. A request that is alone is a job of its own ([`Lanes::acquire`]). Whoever goes away while it
+//! waits is out of the queue at once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
 
+use super::Class;
+use super::batch::{Batching, Departure, Filling, Trains};
+use super::fair::{Fair, GraphId, JobId, Rider, Running, Sharing};
+use super::times::Times;
 use crate::Error;
+use crate::error::nanos;
 
-/// How urgent a job is. A job of an earlier class goes before all waiting jobs of later ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Class {
-    Critical,
-    #[default]
-    Standard,
-    Batch,
+/// What a tenant may have of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantShare {
+    /// Its part of device time, where others of its class want some too: twice the weight, twice the time.
+    pub weight: u32,
+    /// The most urgent class that its jobs may have; more urgent ones are of this class.
+    pub class: Class,
+    /// The most requests that may wait for the device.
+    pub queue: usize,
+    /// The most bytes of the device's memory; only the device's capacity when absent.
+    pub memory: Option<u64>,
 }
 
-/// The lanes of one device.
-#[derive(Debug)]
-pub(crate) struct Lanes {
+impl Default for TenantShare {
+    fn default() -> Self {
+        Self { weight: 1, class: Class::Critical, queue: 256, memory: None }
+    }
+}
+
+/// A request that waits for a lane.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub tenant: Arc<str>,
+    pub class: Class,
+    pub graph: GraphId,
+    pub rows: u64,
+    pub deadline: Option<Instant>,
+}
+
+/// What may ride together: a graph, and the shape of a row of each input.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct TrainKey {
+    pub graph: GraphId,
+    pub row: Vec<Vec<usize>>,
+}
+
+/// The lanes of one device. `P` is what a request that rides with others brings along.
+pub(crate) struct Lanes<P>(Arc<Shared<P>>);
+
+struct Shared<P> {
     device: String,
     total: usize,
     queue: usize,
-    state: Arc<Mutex<State>>,
+    /// Where this device's time begins.
+    epoch: Instant,
+    state: Mutex<State<P>>,
 }
 
-#[derive(Debug)]
-struct State {
+struct State<P> {
+    fair: Fair,
+    times: Times,
     free: usize,
-    critical: VecDeque<oneshot::Sender<Lane>>,
-    standard: VecDeque<oneshot::Sender<Lane>>,
-    batch: VecDeque<oneshot::Sender<Lane>>,
+    trains: Trains<TrainKey, (Seat, P)>,
+    waiting: HashMap<JobId, Waiting<P>>,
+    /// Where those are who ride with others, while they wait.
+    seats: HashMap<Seat, (JobId, Arc<str>)>,
+    /// Requests that wait, by tenant.
+    queued: HashMap<Arc<str>, usize>,
+    shares: HashMap<Arc<str>, TenantShare>,
+    default_share: TenantShare,
+    ids: u64,
+    suspensions: u64,
 }
 
-/// A held lane. Dropping it hands it to the next waiter.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    state: Arc<Mutex<State>>,
-    held: bool,
+type Seat = u64;
+
+enum Waiting<P> {
+    /// Has not begun.
+    New { grant: oneshot::Sender<Lane<P>>, train: Option<Arc<Batching>>, tenants: Vec<Arc<str>> },
+    /// Has a thread that waits; nothing comes if nobody wants the job any more.
+    Begun(SyncSender<Option<Running>>),
 }
 
+/// A held lane. Dropping it hands it to who is next.
+pub(crate) struct Lane<P> {
+    shared: Arc<Shared<P>>,
+    running: Option<Running>,
+    /// Since when the lane has been used and not charged for; none before the job begins.
+    since: Option<Instant>,
+    used: Duration,
+    departure: Option<Departure<(Seat, P)>>,
+}
+
+/// A place in the queue. Dropping it leaves the queue.
+struct Place<'a, P> {
+    shared: &'a Arc<Shared<P>>,
+    job: JobId,
+}
+
+/// A seat on a train. Dropping it leaves the train, if that has not departed.
+pub(crate) struct Ticket<P> {
+    shared: Arc<Shared<P>>,
+    seat: Seat,
+}
+
+/// The turn of a train that has just been started, to be waited for by whoever drives it.
+pub(crate) struct Turn<P> {
+    shared: Arc<Shared<P>>,
+    job: JobId,
+    ready: Option<Instant>,
+    granted: oneshot::Receiver<Lane<P>>,
+}
+
+/// The lanes at one moment.
+#[derive(Debug, Clone)]
 pub(crate) struct LaneStats {
     pub total: usize,
     pub busy: usize,
+    /// Requests that have not begun.
     pub queued: usize,
+    pub queued_by: Vec<(Arc<str>, usize)>,
+    /// Jobs that have begun and made way.
+    pub suspended: usize,
+    /// How often a job has made way.
+    pub suspensions: u64,
+    /// Nanoseconds of device time, by tenant.
+    pub device_time: BTreeMap<Arc<str>, u64>,
 }
 
-impl State {
-    fn class(&mut self, class: Class) -> &mut VecDeque<oneshot::Sender<Lane>> {
-        match class {
-            Class::Critical => &mut self.critical,
-            Class::Standard => &mut self.standard,
-            Class::Batch => &mut self.batch,
-        }
-    }
-
-    fn next(&mut self) -> Option<oneshot::Sender<Lane>> {
-        self.critical.pop_front().or_else(|| self.standard.pop_front()).or_else(|| self.batch.pop_front())
-    }
-
-    /// Waiting jobs whose callers are still there.
-    fn queued(&self) -> usize {
-        [&self.critical, &self.standard, &self.batch]
-            .into_iter()
-            .flatten()
-            .filter(|waiter| !waiter.is_closed())
-            .count()
-    }
-
-    fn forget_gone(&mut self) {
-        for queue in [&mut self.critical, &mut self.standard, &mut self.batch] {
-            queue.retain(|waiter| !waiter.is_closed());
-        }
+impl<P> Clone for Lanes<P> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
 
-/// No code panics while it holds the lock, and the state is whole between any two statements.
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Lanes {
-    /// `total` lanes and at most `queue` waiting jobs.
-    pub fn new(device: &str, total: NonZeroUsize, queue: usize) -> Self {
+impl<P: Send> Lanes<P> {
+    /// `total` lanes and at most `queue` waiting requests.
+    pub fn new(
+        device: &str,
+        total: NonZeroUsize,
+        queue: usize,
+        sharing: Sharing,
+        share: TenantShare,
+    ) -> Self {
         let state = State {
+            fair: Fair::new(sharing),
+            times: Times::default(),
             free: total.get(),
-            critical: VecDeque::new(),
-            standard: VecDeque::new(),
-            batch: VecDeque::new(),
+            trains: Trains::new(),
+            waiting: HashMap::new(),
+            seats: HashMap::new(),
+            queued: HashMap::new(),
+            shares: HashMap::new(),
+            default_share: share,
+            ids: 0,
+            suspensions: 0,
         };
-        Self { device: device.to_owned(), total: total.get(), queue, state: Arc::new(Mutex::new(state)) }
+        let (device, total, epoch) = (device.to_owned(), total.get(), Instant::now());
+        Self(Arc::new(Shared { device, total, queue, epoch, state: Mutex::new(state) }))
     }
 
-    /// Waits for a lane.
+    /// Sets what a tenant may have, from now on.
+    pub fn set_share(&self, tenant: &Arc<str>, share: TenantShare) {
+        let mut state = self.0.lock();
+        state.fair.set_weight(tenant, share.weight);
+        state.shares.insert(Arc::clone(tenant), share);
+    }
+
+    /// Waits for a lane, for requests that are one job.
     ///
     /// # Errors
-    /// [`Error::QueueFull`] at once, when as many jobs wait as may.
-    pub async fn acquire(&self, class: Class) -> Result<Lane, Error> {
-        let turn = {
-            let mut state = lock(&self.state);
-            if state.free > 0 {
-                state.free -= 1;
-                return Ok(Lane { state: Arc::clone(&self.state), held: true });
+    /// At once [`Error::QueueFull`], [`Error::TenantQueueFull`], and [`Error::DeadlineTooSoon`] for what is known to take
+    /// longer.
+    pub async fn acquire(&self, requests: &[Request]) -> Result<Lane<P>, Error> {
+        let (place, granted) = {
+            let mut state = self.0.lock();
+            let now = self.0.now();
+            // A free lane is taken at once: there is no queue to be bounded.
+            let waits = state.free == 0;
+            let admit = |request| self.0.admit(&state, request, waits, now);
+            let riders = requests.iter().map(admit).collect::<Result<Vec<_>, _>>()?;
+            let job = state.id();
+            for (request, (rider, expected)) in requests.iter().zip(&riders) {
+                let waits = (0, *expected);
+                state.queue(&request.tenant);
+                if !state.fair.join(job, rider, waits, now) {
+                    state.fair.arrive(job, request.graph, rider, waits, now);
+                }
             }
-            let queued = state.queued();
-            if queued >= self.queue {
-                return Err(Error::QueueFull { device: self.device.clone(), queued });
-            }
-            state.forget_gone();
-            let (sender, turn) = oneshot::channel();
-            state.class(class).push_back(sender);
-            turn
+            let (grant, granted) = oneshot::channel();
+            let tenants = requests.iter().map(|request| Arc::clone(&request.tenant)).collect();
+            state.waiting.insert(job, Waiting::New { grant, train: None, tenants });
+            (Place { shared: &self.0, job }, granted)
         };
-        turn.await.map_err(|_| Error::Cancelled)
+        self.0.dispatch(None);
+        let lane = granted.await.map_err(|_| Error::Cancelled)?;
+        drop(place);
+        Ok(lane)
+    }
+
+    /// Boards the train for requests of this kind, or starts one: then whoever called has to see to it that somebody waits
+    /// for its [`Turn`] and drives it.
+    ///
+    /// # Errors
+    /// As [`Lanes::acquire`].
+    pub fn board(
+        &self,
+        request: &Request,
+        key: &TrainKey,
+        batching: &Arc<Batching>,
+        passenger: P,
+    ) -> Result<(Ticket<P>, Option<Turn<P>>), Error> {
+        let mut state = self.0.lock();
+        let now = self.0.now();
+        let waits = state.free == 0 || !batching.max_queue_delay.is_zero();
+        let (rider, expected) = self.0.admit(&state, request, waits, now)?;
+        let (new, seat) = (state.id(), state.id());
+        let boarded = state.trains.board(key, ((seat, passenger), request.rows), batching, (new, now));
+        let expected = state.times.at_least(request.graph, boarded.rows, now).unwrap_or(expected);
+        state.queue(&request.tenant);
+        state.seats.insert(seat, (boarded.job, Arc::clone(&request.tenant)));
+        let waits = (boarded.ready, expected);
+        let turn = if boarded.starts {
+            state.fair.arrive(boarded.job, request.graph, &rider, waits, now);
+            let (grant, granted) = oneshot::channel();
+            let (train, tenants) = (Some(Arc::clone(batching)), Vec::new());
+            state.waiting.insert(boarded.job, Waiting::New { grant, train, tenants });
+            let ready = (boarded.ready > now).then(|| self.0.epoch + Duration::from_nanos(boarded.ready));
+            Some(Turn { shared: Arc::clone(&self.0), job: boarded.job, ready, granted })
+        } else {
+            state.fair.join(boarded.job, &rider, waits, now);
+            None
+        };
+        drop(state);
+        self.0.dispatch(None);
+        Ok((Ticket { shared: Arc::clone(&self.0), seat }, turn))
+    }
+
+    /// Has a job that has begun and made way end now, if it waits: its thread is told that nobody wants it.
+    pub fn cancel(&self, job: JobId) {
+        let mut state = self.0.lock();
+        if matches!(state.waiting.get(&job), Some(Waiting::Begun(_))) {
+            let now = self.0.now();
+            while !state.fair.leave(job, 0, now) {}
+            if let Some(Waiting::Begun(waker)) = state.waiting.remove(&job) {
+                let _ = waker.send(None);
+            }
+        }
     }
 
     pub fn stats(&self) -> LaneStats {
-        let state = lock(&self.state);
-        LaneStats { total: self.total, busy: self.total - state.free, queued: state.queued() }
+        let state = self.0.lock();
+        let mut queued_by: Vec<_> = state.queued.iter().map(|(tenant, n)| (Arc::clone(tenant), *n)).collect();
+        queued_by.sort();
+        LaneStats {
+            total: self.0.total,
+            busy: self.0.total - state.free,
+            queued: state.queued.values().sum(),
+            queued_by,
+            suspended: state.waiting.values().filter(|waiting| matches!(waiting, Waiting::Begun(_))).count(),
+            suspensions: state.suspensions,
+            device_time: state.fair.device_time(),
+        }
     }
 }
 
-impl Drop for Lane {
-    fn drop(&mut self) {
-        if !self.held {
-            return;
-        }
-        loop {
-            let waiter = {
-                let mut state = lock(&self.state);
-                match state.next() {
-                    Some(waiter) => waiter,
-                    None => {
-                        state.free += 1;
-                        return;
-                    }
-                }
-            };
-            let lane = Lane { state: Arc::clone(&self.state), held: true };
-            match waiter.send(lane) {
-                Ok(()) => return,
-                // This waiter has gone: the lane comes back and goes to the next one.
-                Err(mut lane) => lane.held = false,
+impl<P> Shared<P> {
+    /// No code panics while it holds the lock, and the state is whole between any two statements.
+    fn lock(&self) -> MutexGuard<'_, State<P>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        nanos(self.epoch.elapsed())
+    }
+
+    /// Whether a request may wait here: as whose job it does, and how long it will take at least.
+    fn admit(
+        &self,
+        state: &State<P>,
+        request: &Request,
+        waits: bool,
+        now: u64,
+    ) -> Result<(Rider, u64), Error> {
+        let Request { tenant, class, graph, rows, deadline } = request;
+        let share = state.shares.get(tenant).unwrap_or(&state.default_share);
+        let (class, most) = ((*class).max(share.class), share.queue);
+        let mine = state.queued.get(tenant).copied().unwrap_or(0);
+        let expected = state.times.at_least(*graph, *rows, now).unwrap_or(0);
+        if waits {
+            let queued = state.queued.values().sum::<usize>();
+            let device = self.device.clone();
+            if queued >= self.queue {
+                return Err(Error::QueueFull { device, queued });
+            }
+            if mine >= most {
+                return Err(Error::TenantQueueFull { device, tenant: tenant.to_string(), queued: mine });
             }
         }
+        if let Some(deadline) = deadline {
+            let ahead = state.fair.expected(class, tenant) / u64::try_from(self.total).unwrap_or(1).max(1);
+            let needed = Duration::from_nanos(expected.saturating_add(ahead));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if needed > left {
+                return Err(Error::DeadlineTooSoon { needed, left });
+            }
+        }
+        Ok((Rider { tenant: Arc::clone(tenant), class, rows: (*rows).max(1) }, expected))
+    }
+
+    /// Gives free lanes to those whose turn it is. `last` is what ran on the one that has just become free.
+    fn dispatch(self: &Arc<Self>, last: Option<GraphId>) {
+        loop {
+            let (running, waiting, departure) = {
+                let mut state = self.lock();
+                if state.free == 0 {
+                    return;
+                }
+                let now = self.now();
+                let Some(running) = state.fair.next(last, now) else { return };
+                state.free -= 1;
+                let waiting = state.waiting.remove(&running.job);
+                let departure = state.begin(waiting.as_ref(), running.job);
+                (running, waiting, departure)
+            };
+            match waiting {
+                Some(Waiting::New { grant, .. }) => {
+                    let (shared, running) = (Arc::clone(self), Some(running));
+                    let lane = Lane { shared, running, since: None, used: Duration::ZERO, departure };
+                    // If nobody takes it any more, it is dropped and comes back.
+                    let _ = grant.send(lane);
+                }
+                // There is room for one, and it is waited for.
+                Some(Waiting::Begun(waker)) => {
+                    let _ = waker.send(Some(running));
+                }
+                None => self.free(running),
+            }
+        }
+    }
+
+    /// Takes a lane back.
+    fn free(&self, running: Running) {
+        let mut state = self.lock();
+        let now = self.now();
+        state.fair.end(running, now);
+        state.free += 1;
+    }
+}
+
+impl<P> State<P> {
+    fn id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    fn queue(&mut self, tenant: &Arc<str>) {
+        *self.queued.entry(Arc::clone(tenant)).or_default() += 1;
+    }
+
+    fn unqueue(&mut self, tenant: &Arc<str>) {
+        if let Some(queued) = self.queued.get_mut(tenant) {
+            *queued = queued.saturating_sub(1);
+            if *queued == 0 {
+                self.queued.remove(tenant);
+            }
+        }
+    }
+
+    /// A job's requests do not wait any more; a train departs.
+    fn begin(&mut self, waiting: Option<&Waiting<P>>, job: JobId) -> Option<Departure<(Seat, P)>> {
+        let Some(Waiting::New { train, tenants, .. }) = waiting else { return None };
+        for tenant in tenants {
+            self.unqueue(tenant);
+        }
+        let departure = self.trains.depart(job, train.as_ref()?)?;
+        for ((seat, _), _) in &departure.riders {
+            if let Some((_, tenant)) = self.seats.remove(seat) {
+                self.unqueue(&tenant);
+            }
+        }
+        Some(departure)
+    }
+
+    /// A job that has not begun is out of the queue.
+    fn withdraw(&mut self, job: JobId, now: u64) {
+        if let Some(Waiting::New { tenants, .. }) = self.waiting.remove(&job) {
+            while !self.fair.leave(job, 0, now) {}
+            for tenant in &tenants {
+                self.unqueue(tenant);
+            }
+        }
+    }
+}
+
+impl<P> Turn<P> {
+    /// Waits for the lane of a train.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] if everybody has left it.
+    pub async fn wait(mut self) -> Result<Lane<P>, Error> {
+        if let Some(ready) = self.ready {
+            tokio::select! {
+                lane = &mut self.granted => return lane.map_err(|_| Error::Cancelled),
+                () = sleep_until(ready) => self.shared.dispatch(None),
+            }
+        }
+        (&mut self.granted).await.map_err(|_| Error::Cancelled)
+    }
+}
+
+impl<P> Drop for Turn<P> {
+    fn drop(&mut self) {
+        // Nobody would drive it: those on board are told by what they brought along being dropped.
+        let mut state = self.shared.lock();
+        let now = self.shared.now();
+        state.withdraw(self.job, now);
+        let departure = state.trains.depart(self.job, &Batching::default());
+        let riders = departure.into_iter().flat_map(|train| train.riders);
+        let passengers: Vec<P> = riders
+            .map(|((seat, passenger), _)| {
+                if let Some((_, tenant)) = state.seats.remove(&seat) {
+                    state.unqueue(&tenant);
+                }
+                passenger
+            })
+            .collect();
+        drop(state);
+        drop(passengers);
+    }
+}
+
+impl<P> Drop for Place<'_, P> {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        self.shared.lock().withdraw(self.job, now);
+    }
+}
+
+impl<P> Drop for Ticket<P> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let Some((job, tenant)) = state.seats.remove(&self.seat) else { return };
+        state.unqueue(&tenant);
+        let now = self.shared.now();
+        let seat = self.seat;
+        let Some(at) = state.trains.leave(job, |((taken, _), _)| *taken == seat) else { return };
+        if state.fair.leave(job, at, now) {
+            // Its driver hears that nobody is on it.
+            state.waiting.remove(&job);
+        }
+    }
+}
+
+impl<P> Lane<P> {
+    /// The job's number, to cancel it by; none if the lane has been lost.
+    pub fn job(&self) -> Option<JobId> {
+        self.running.as_ref().map(|running| running.job)
+    }
+
+    /// Those who ride on it, with their rows, if it is a train's.
+    pub fn riders(&mut self) -> Option<(Vec<(P, u64)>, Filling)> {
+        let Departure { riders, filling } = self.departure.take()?;
+        let seated = riders.into_iter().map(|((_, passenger), rows)| (passenger, rows));
+        Some((seated.collect(), filling))
+    }
+
+    /// The job begins: from now on its time is charged.
+    pub fn start(&mut self) {
+        self.since = Some(Instant::now());
+    }
+
+    /// Between two operators: the time since the last is charged, and if another job is better this one makes way, and
+    /// waits here until it is its turn again.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] if nobody wants the job any more. It has no lane then.
+    pub fn checkpoint(&mut self) -> Result<(), Error> {
+        let shared = Arc::clone(&self.shared);
+        let (waits, graph) = {
+            let mut state = shared.lock();
+            self.charge(&mut state);
+            let now = shared.now();
+            let Some(running) = self.running.as_ref() else { return Err(Error::Cancelled) };
+            if !state.fair.yields(running, now) {
+                return Ok(());
+            }
+            let Some(running) = self.running.take() else { return Err(Error::Cancelled) };
+            let (job, graph) = (running.job, running.graph);
+            let (waker, waits) = sync_channel(1);
+            state.fair.suspend(running);
+            state.waiting.insert(job, Waiting::Begun(waker));
+            state.free += 1;
+            state.suspensions += 1;
+            (waits, graph)
+        };
+        shared.dispatch(Some(graph));
+        self.running = waits.recv().ok().flatten();
+        self.since = Some(Instant::now());
+        self.running.as_ref().map(|_| ()).ok_or(Error::Cancelled)
+    }
+
+    /// The run is done: how long it took is remembered for its graph and number of rows. Returns the time that the lane
+    /// was used.
+    pub fn finish(&mut self, rows: u64) -> Duration {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        self.charge(&mut state);
+        if let Some(running) = &self.running {
+            state.times.learn(running.graph, rows, nanos(self.used), shared.now());
+        }
+        self.used
+    }
+
+    /// Time that the lane was used and charged for.
+    pub fn used(&self) -> Duration {
+        self.used
+    }
+
+    fn charge(&mut self, state: &mut State<P>) {
+        let Some(since) = self.since else { return };
+        let now = Instant::now();
+        let took = now.saturating_duration_since(since);
+        self.since = Some(now);
+        self.used = self.used.saturating_add(took);
+        if let Some(running) = &self.running {
+            state.fair.charge(running, nanos(took));
+        }
+    }
+}
+
+impl<P> Drop for Lane<P> {
+    fn drop(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        {
+            let mut state = shared.lock();
+            self.charge(&mut state);
+        }
+        let Some(running) = self.running.take() else { return };
+        let graph = running.graph;
+        shared.free(running);
+        shared.dispatch(Some(graph));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use futures::FutureExt;
-
-    fn lanes(total: usize, queue: usize) -> Lanes {
-        Lanes::new("test", NonZeroUsize::new(total).unwrap(), queue)
-    }
-
-    #[tokio::test]
-    async fn a_full_queue_refuses_at_once() {
-        let lanes = lanes(1, 1);
-        let held = lanes.acquire(Class::Standard).await.unwrap();
-        let mut waiting = Box::pin(lanes.acquire(Class::Standard));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        let refused = lanes.acquire(Class::Critical).await.unwrap_err();
-        assert_eq!(refused, Error::QueueFull { device: "test".to_owned(), queued: 1 });
-        drop(held);
-        assert!(waiting.await.is_ok());
-        assert_eq!(lanes.stats().busy, 0);
-    }
-
-    #[tokio::test]
-    async fn classes_go_in_order_and_arrivals_within_a_class() {
-        let lanes = lanes(1, 8);
-        let held = lanes.acquire(Class::Standard).await.unwrap();
-        let order = Mutex::new(Vec::new());
-        let wait = |name: &'static str, class| {
-            let (lanes, order) = (&lanes, &order);
-            async move {
-                let _lane = lanes.acquire(class).await.unwrap();
-                order.lock().unwrap().push(name);
-            }
-        };
-        let (mut batch, mut first) =
-            (Box::pin(wait("batch", Class::Batch)), Box::pin(wait("first", Class::Standard)));
-        let (mut second, mut urgent) =
-            (Box::pin(wait("second", Class::Standard)), Box::pin(wait("urgent", Class::Critical)));
-        for waiter in
-            [&mut batch as &mut (dyn Future<Output = ()> + Unpin), &mut first, &mut second, &mut urgent]
-        {
-            assert!(waiter.now_or_never().is_none());
-        }
-        drop(held);
-        futures::join!(batch, first, second, urgent);
-        assert_eq!(*order.lock().unwrap(), ["urgent", "first", "second", "batch"]);
-    }
-
-    #[tokio::test]
-    async fn a_waiter_that_has_gone_is_skipped_and_leaks_no_lane() {
-        let lanes = lanes(1, 8);
-        let held = lanes.acquire(Class::Standard).await.unwrap();
-        let mut gone = Box::pin(lanes.acquire(Class::Standard));
-        let mut next = Box::pin(lanes.acquire(Class::Standard));
-        assert!(gone.as_mut().now_or_never().is_none());
-        assert!(next.as_mut().now_or_never().is_none());
-        drop(gone);
-        assert_eq!(lanes.stats().queued, 1);
-        drop(held);
-        drop(next.await.unwrap());
-        assert_eq!(lanes.stats().busy, 0);
-    }
-
-    #[tokio::test]
-    async fn a_lane_handed_to_a_waiter_that_goes_before_it_looks_comes_back() {
-        let lanes = lanes(1, 8);
-        let held = lanes.acquire(Class::Standard).await.unwrap();
-        let mut waiting = Box::pin(lanes.acquire(Class::Standard));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        drop(held);
-        assert_eq!(lanes.stats().busy, 1, "the lane is on its way to the waiter");
-        drop(waiting);
-        assert_eq!(lanes.stats().busy, 0);
-    }
-}
+mod tests;

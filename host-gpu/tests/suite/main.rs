@@ -8,6 +8,7 @@ mod examining;
 mod limits;
 mod onnx;
 mod real;
+mod sharing;
 
 use std::sync::{Arc, Mutex};
 

@@ -3,12 +3,16 @@
 
 mod client;
 mod deploy;
+mod devices;
 mod functions;
 mod logs;
 mod models;
 mod new;
 mod output;
 mod serve;
+mod simulate;
+mod tenants;
+mod top;
 
 use std::process::ExitCode;
 
@@ -41,10 +45,18 @@ enum Command {
     Status(WithServer<functions::Status>),
     /// Show a function's log
     Logs(WithServer<logs::Logs>),
-    /// List, upload, show or delete models
+    /// List, upload, configure, show or delete models
     Models(WithServer<models::Models>),
+    /// List tenants, or set what one may have of the devices
+    Tenants(WithServer<tenants::Tenants>),
+    /// Show the devices: lanes, queue, memory, graphs, and what a GPU would need
+    Devices(WithServer<devices::Devices>),
+    /// Show who uses the devices, live
+    Top(WithServer<top::Top>),
     /// Delete a function
     Delete(WithServer<functions::Delete>),
+    /// Run the scheduler over a trace of arrivals, without a server
+    Simulate(simulate::Simulate),
     /// What the server starts itself as, to open an upload
     #[command(hide = true)]
     Prepare { order: String },
@@ -112,7 +124,11 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Status(this) => this.command.run(&this.server.context()?).await,
         Command::Logs(this) => this.command.run(&this.server.context()?).await,
         Command::Models(this) => this.command.run(&this.server.context()?).await,
+        Command::Tenants(this) => this.command.run(&this.server.context()?).await,
+        Command::Devices(this) => this.command.run(&this.server.context()?).await,
+        Command::Top(this) => this.command.run(&this.server.context()?).await,
         Command::Delete(this) => this.command.run(&this.server.context()?).await,
+        Command::Simulate(this) => this.run(),
         // Done before there are threads.
         Command::Prepare { .. } => Ok(()),
     }

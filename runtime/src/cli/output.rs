@@ -54,6 +54,19 @@ pub fn size(value: &Value) -> String {
     value.as_u64().map_or("-".to_owned(), |bytes| weir::units::Size::bytes(bytes).to_string())
 }
 
+/// A number of nanoseconds as a time.
+pub fn time(value: &Value) -> String {
+    let Some(nanos) = value.as_u64() else { return "-".to_owned() };
+    format!("{:.3} s", std::time::Duration::from_nanos(nanos).as_secs_f64())
+}
+
+/// Lays what was said over what was there: fields that were not said stay.
+pub fn lay_over<const N: usize>(under: &Value, said: [(&str, Option<Value>); N]) -> Value {
+    let mut fields = under.as_object().cloned().unwrap_or_default();
+    fields.extend(said.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?))));
+    Value::Object(fields)
+}
+
 /// The first twelve digits of a digest, which is enough for people.
 pub fn digest(value: &Value) -> String {
     let text = value.as_str().unwrap_or_default();

@@ -23,6 +23,8 @@ pub struct FunctionConfig {
     pub device: Device,
     /// How urgent its inferences are.
     pub class: Class,
+    /// Whether its inferences may ride in one batch with others'.
+    pub isolation: Isolation,
     /// Its environment; nothing else is in it.
     pub env: BTreeMap<String, String>,
     /// Hosts that it may send requests to.
@@ -41,6 +43,12 @@ pub struct FunctionConfig {
     /// How long one call may take, from its sandbox's start to its last byte.
     #[serde(with = "span")]
     pub request_timeout: Duration,
+    /// How long one inference may wait for a lane; only the call's own end ends the wait when absent.
+    #[serde(with = "span::optional")]
+    pub queue_timeout: Option<Duration>,
+    /// How long one inference may take, its wait for a lane included; only the call's own end ends it when absent.
+    #[serde(with = "span::optional")]
+    pub inference_timeout: Option<Duration>,
     /// Calls that one sandbox may serve, one after another. 1 is a fresh sandbox for every call.
     pub reuse: NonZeroU32,
 }
@@ -95,6 +103,17 @@ pub enum Class {
     Batch,
 }
 
+/// Who rides with whom, where a model's inferences are run in batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// With any that fit.
+    #[default]
+    Shared,
+    /// With none: each inference is a run of its own.
+    DedicatedBatch,
+}
+
 impl From<Device> for weir_gpu::DeviceKind {
     fn from(device: Device) -> Self {
         match device {
@@ -121,6 +140,7 @@ impl Default for FunctionConfig {
             allow_model_bytes: false,
             device: Device::default(),
             class: Class::default(),
+            isolation: Isolation::default(),
             env: BTreeMap::new(),
             egress: vec![],
             limits: Limits::default(),
@@ -129,6 +149,8 @@ impl Default for FunctionConfig {
             idle_timeout: Duration::from_secs(30),
             startup_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
+            queue_timeout: None,
+            inference_timeout: None,
             reuse: NonZeroU32::MIN,
         }
     }
@@ -189,19 +211,19 @@ impl FunctionConfig {
             at_most(field, asked, most)?;
         }
         let spans = [
-            ("limits.cpu_time", asked.cpu_time, most.cpu_time),
-            ("idle_timeout", self.idle_timeout, most.idle_timeout),
-            ("startup_timeout", self.startup_timeout, most.startup_timeout),
-            ("request_timeout", self.request_timeout, most.request_timeout),
+            ("limits.cpu_time", Some(asked.cpu_time), most.cpu_time),
+            ("idle_timeout", Some(self.idle_timeout), most.idle_timeout),
+            ("startup_timeout", Some(self.startup_timeout), most.startup_timeout),
+            ("request_timeout", Some(self.request_timeout), most.request_timeout),
+            ("queue_timeout", self.queue_timeout, most.queue_timeout),
+            ("inference_timeout", self.inference_timeout, most.inference_timeout),
         ];
         for (field, asked, most) in spans {
+            let Some(asked) = asked else { continue };
             if asked.is_zero() {
                 return Err(format!("{field} must be longer than nothing"));
             }
-            if asked > most {
-                let (asked, most) = (humantime::format_duration(asked), humantime::format_duration(most));
-                return Err(format!("{field} is {asked}; the most here is {most}"));
-            }
+            span_at_most(field, asked, most)?;
         }
         for name in &self.models {
             Name::model(name).map_err(|reason| format!("models: {reason}"))?;
@@ -223,8 +245,20 @@ impl FunctionConfig {
     }
 }
 
-fn at_most<T: PartialOrd + std::fmt::Display>(field: &str, asked: T, most: T) -> Result<(), String> {
+/// # Errors
+/// A sentence that names the field, what was asked and what is allowed.
+pub fn at_most<T: PartialOrd + std::fmt::Display>(field: &str, asked: T, most: T) -> Result<(), String> {
     if asked <= most { Ok(()) } else { Err(format!("{field} is {asked}; the most here is {most}")) }
+}
+
+/// # Errors
+/// A sentence that names the field, what was asked and what is allowed.
+pub fn span_at_most(field: &str, asked: Duration, most: Duration) -> Result<(), String> {
+    if asked <= most {
+        return Ok(());
+    }
+    let (asked, most) = (humantime::format_duration(asked), humantime::format_duration(most));
+    Err(format!("{field} is {asked}; the most here is {most}"))
 }
 
 #[cfg(test)]
@@ -252,6 +286,14 @@ mod tests {
         );
         assert_eq!(refusal(r#"{"request_timeout": "1h"}"#), "request_timeout is 1h; the most here is 10m");
         assert_eq!(refusal(r#"{"startup_timeout": "0s"}"#), "startup_timeout must be longer than nothing");
+        assert_eq!(refusal(r#"{"queue_timeout": "0s"}"#), "queue_timeout must be longer than nothing");
+        assert_eq!(refusal(r#"{"queue_timeout": "1h"}"#), "queue_timeout is 1h; the most here is 10m");
+        assert_eq!(
+            refusal(r#"{"inference_timeout": "1h"}"#),
+            "inference_timeout is 1h; the most here is 10m"
+        );
+        assert!(refusal(r#"{"inference_timeout": 5}"#).contains("expected a string"));
+        assert!(refusal(r#"{"isolation": "alone"}"#).contains("`alone`"));
         assert_eq!(
             refusal(r#"{"limits": {"resources": 100001}}"#),
             "limits.resources is 100001; the most here is 100000"
@@ -270,9 +312,12 @@ mod tests {
     #[test]
     fn a_configuration_survives_being_written() {
         let config: FunctionConfig = serde_json::from_str(
-            r#"{"limits": {"memory": 1000001}, "idle_timeout": "1m 30s", "class": "batch"}"#,
+            r#"{"limits": {"memory": 1000001}, "idle_timeout": "1m 30s", "class": "batch",
+                "isolation": "dedicated-batch", "queue_timeout": "50ms", "inference_timeout": null}"#,
         )
         .unwrap();
+        assert_eq!(config.isolation, Isolation::DedicatedBatch);
+        assert_eq!((config.queue_timeout, config.inference_timeout), (Some(Duration::from_millis(50)), None));
         let written = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<FunctionConfig>(&written).unwrap(), config);
     }

@@ -1,8 +1,9 @@
 //! From zero to awake and back.
 //!
 //! A revision at zero is an entry and nothing more. The first call starts it; all others that come meanwhile wait for
-//! the same start, each under the start-up timeout. An awake revision holds its mapped code and the graphs that its
-//! guests have opened, and stays so until it has had no call for its idle timeout; then everything goes.
+//! the same start, each under the start-up timeout. An awake revision holds its mapped code, and stays so until it
+//! has had no call for its idle timeout; then all of it goes. The graphs that its guests open stay or go by their models'
+//! own policy.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

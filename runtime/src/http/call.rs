@@ -175,7 +175,7 @@ fn outcome(code: Code) -> Outcome {
         | Code::ResourceLimit
         | Code::HeaderLimit
         | Code::OutboundLimit => Outcome::Failed,
-        Code::RequestTimeout => Outcome::TimedOut,
+        Code::RequestTimeout | Code::InferenceTimeout => Outcome::TimedOut,
         Code::NotFound
         | Code::MethodNotAllowed
         | Code::InvalidName
@@ -193,6 +193,9 @@ fn outcome(code: Code) -> Outcome {
         | Code::ServerOverloaded
         | Code::NodeMemory
         | Code::DeviceMemory
+        | Code::TenantMemory
+        | Code::TenantOverloaded
+        | Code::QueueTimeout
         | Code::StartFailed
         | Code::StartTimeout
         | Code::PreparationTimeout
@@ -415,7 +418,7 @@ impl HttpBody for Answer {
                     return self.break_off(Outcome::Failed, "the machine had no place left".to_owned());
                 }
                 Ok(End::Exceeded(exceeded)) => {
-                    let timed_out = exceeded.limit == Limit::RequestTime;
+                    let timed_out = matches!(exceeded.limit, Limit::RequestTime | Limit::InferenceTime);
                     let outcome = if timed_out { Outcome::TimedOut } else { Outcome::Failed };
                     return self.break_off(outcome, exceeded.detail);
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequest, Query, Request, State};
+use axum::extract::{Query, Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
@@ -158,13 +158,7 @@ pub async fn traffic(
     FunctionName(name): FunctionName,
     request: Request,
 ) -> Result<Json<Value>, Problem> {
-    let body =
-        upload::in_time(&node, async { Ok(Json::<Traffic>::from_request(request, &()).await) }).await?;
-    let Json(Traffic { traffic }) = body.map_err(|error| {
-        let too_large = error.status() == StatusCode::PAYLOAD_TOO_LARGE;
-        let code = if too_large { Code::TooLarge } else { Code::InvalidRequest };
-        Problem::new(code, error.body_text())
-    })?;
+    let Traffic { traffic } = upload::json(&node, request).await?;
     node.set_traffic(&tenant()?, &name, traffic.clone()).await?;
     Ok(Json(json!({ "traffic": traffic })))
 }

@@ -1,20 +1,20 @@
-//! Models: upload, list, signature, delete.
+//! Models: upload, configure, list, signature, delete.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{Query, Request, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use weir_gpu::{Format, ResidentGraph};
+use weir_gpu::{Format, ResidentGraph, SYSTEM};
 
 use super::problem::{Code, Problem};
 use super::{ModelName, tenant, upload};
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
 use crate::node::Node;
 
 /// The query of `PUT /v1/models/{name}`.
@@ -28,8 +28,8 @@ fn view(model: &Model, resident: &[ResidentGraph]) -> Value {
     let record = &model.record;
     let held = resident
         .iter()
-        .filter(|graph| *graph.tenant == record.tenant && *graph.digest == record.digest)
-        .map(|graph| json!({ "device": "cpu0", "leases": graph.leases }))
+        .filter(|graph| is_of(graph, model))
+        .map(|graph| json!({ "device": "cpu0", "leases": graph.leases, "bytes": graph.bytes }))
         .collect::<Vec<_>>();
     json!({
         "model": record.name,
@@ -39,8 +39,16 @@ fn view(model: &Model, resident: &[ResidentGraph]) -> Value {
         "inputs": record.inputs,
         "outputs": record.outputs,
         "created": record.created,
+        "visibility": record.config.visibility,
+        "config": record.config,
         "resident": held,
     })
+}
+
+/// Whether a graph in memory is a model's.
+pub fn is_of(graph: &ResidentGraph, model: &Model) -> bool {
+    let owner = if model.source.policy.public { SYSTEM } else { &model.record.tenant };
+    *graph.owner == *owner && graph.digest == model.source.digest
 }
 
 /// `PUT /v1/models/{name}?format=onnx`
@@ -68,6 +76,17 @@ pub async fn upload(
     };
     let model = tokio::spawn(put).await.map_err(|error| Problem::internal(&error.into()))??;
     Ok((StatusCode::CREATED, Json(view(&model, &node.service.stats().resident))).into_response())
+}
+
+/// `PUT /v1/models/{name}/config`
+pub async fn configure(
+    State(node): State<Arc<Node>>,
+    ModelName(name): ModelName,
+    request: Request,
+) -> Result<Json<Value>, Problem> {
+    let config: ModelConfig = upload::json(&node, request).await?;
+    let model = node.configure_model(&tenant()?, &name, config).await?;
+    Ok(Json(view(&model, &node.service.stats().resident)))
 }
 
 /// `GET /v1/models`

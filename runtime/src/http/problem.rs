@@ -45,6 +45,10 @@ pub enum Code {
     OutboundLimit,
     NodeMemory,
     DeviceMemory,
+    TenantMemory,
+    TenantOverloaded,
+    QueueTimeout,
+    InferenceTimeout,
     PreparationTimeout,
     PreparationMemory,
     PreparationFailed,
@@ -181,6 +185,27 @@ impl Code {
             Self::DeviceMemory => {
                 later(StatusCode::SERVICE_UNAVAILABLE, "device_memory", "The device's memory is in use", 1)
             }
+            Self::TenantMemory => later(
+                StatusCode::TOO_MANY_REQUESTS,
+                "tenant_memory",
+                "The tenant's memory on the device is in use",
+                1,
+            ),
+            Self::TenantOverloaded => later(
+                StatusCode::TOO_MANY_REQUESTS,
+                "tenant_overloaded",
+                "The tenant has all the waiting inferences that it may",
+                1,
+            ),
+            Self::QueueTimeout => later(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "queue_timeout",
+                "No lane of the device was free in time",
+                1,
+            ),
+            Self::InferenceTimeout => {
+                row(StatusCode::GATEWAY_TIMEOUT, "inference_timeout", "An inference took longer than allowed")
+            }
             Self::PreparationTimeout => row(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "preparation_timeout",
@@ -213,7 +238,7 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 41] = [
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::InvalidName,
@@ -245,6 +270,10 @@ impl Code {
         Self::OutboundLimit,
         Self::NodeMemory,
         Self::DeviceMemory,
+        Self::TenantMemory,
+        Self::TenantOverloaded,
+        Self::QueueTimeout,
+        Self::InferenceTimeout,
         Self::PreparationTimeout,
         Self::PreparationMemory,
         Self::PreparationFailed,
@@ -280,6 +309,10 @@ impl Problem {
 
     pub fn no_function(name: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no function `{name}`"))
+    }
+
+    pub fn no_tenant(name: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no tenant `{name}`"))
     }
 
     pub fn no_model(name: &str) -> Self {
@@ -364,12 +397,15 @@ impl From<weir_gpu::Error> for Problem {
             Gpu::ModelMemory { .. } => Code::ModelMemory,
             Gpu::OperatorCost { .. } => Code::OperatorCost,
             Gpu::DeviceMemory { .. } => Code::DeviceMemory,
+            Gpu::TenantMemory { .. } => Code::TenantMemory,
             Gpu::Died(_) => Code::PreparationFailed,
             Gpu::InvalidTensor(_) | Gpu::InvalidInput { .. } | Gpu::InvalidInputs(_) | Gpu::NoGpu => {
                 Code::InvalidRequest
             }
             Gpu::QueueFull { .. } => Code::ServerOverloaded,
-            Gpu::DeadlineExceeded(_) | Gpu::Cancelled => Code::RequestTimeout,
+            Gpu::TenantQueueFull { .. } => Code::TenantOverloaded,
+            Gpu::QueueTimeout { .. } => Code::QueueTimeout,
+            Gpu::DeadlineTooSoon { .. } | Gpu::DeadlineExceeded(_) | Gpu::Cancelled => Code::RequestTimeout,
         };
         Self::new(code, error.to_string())
     }

@@ -1,13 +1,16 @@
-//! Bodies that go to disk: a component with its configuration, or a model.
+//! Bodies: those that go to disk (a component with its configuration, or a model), and small ones of JSON.
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::multipart::Field;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Multipart, Request};
 use bytes::Bytes;
-use http::header;
+use http::{StatusCode, header};
 use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::problem::{Code, Problem};
@@ -66,6 +69,22 @@ pub async fn in_time<T>(
     tokio::time::timeout(most, receives).await.unwrap_or_else(|_| {
         let most = humantime::format_duration(most);
         Err(Problem::new(Code::UploadTimeout, format!("the body was not there within {most}, the most here")))
+    })
+}
+
+/// A body of JSON, up to the route's limit.
+///
+/// # Errors
+/// A body that is too large, is no JSON, or is not what this route takes; then with the field's name.
+pub async fn json<T: DeserializeOwned>(node: &Node, request: Request) -> Result<T, Problem> {
+    let body = in_time(node, async { Ok(Json::<T>::from_request(request, &()).await) }).await?;
+    body.map(|Json(body)| body).map_err(|error| {
+        let code = match &error {
+            JsonRejection::JsonDataError(_) => Code::InvalidConfig,
+            other if other.status() == StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
+            _ => Code::InvalidRequest,
+        };
+        Problem::new(code, error.body_text())
     })
 }
 

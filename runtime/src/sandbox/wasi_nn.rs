@@ -2,17 +2,20 @@
 //!
 //! Models are named and host-held: a guest gets those that its function's configuration names, and its own bytes
 //! only where the configuration allows them. A tensor is a resource whose bytes stay on the host until the guest
-//! asks for them, so that chained graphs copy nothing. Loading and computing are async: a waiting guest holds no
+//! asks for them, so that chained graphs copy nothing. A guest's handle on a graph is what holds the graph in memory; how
+//! long it stays there after the last one is the model's own policy. Loading and computing are async: a waiting guest holds no
 //! thread. Errors are resources with a code and a sentence.
 //!
 //! `wasi:nn` has no boolean type: models' boolean inputs and outputs are `u8` here, 0 or 1.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
 use weir_gpu::{Class, DeviceKind, Dtype, Format, Job, Lease, ModelSource, Service, Tensor};
 
@@ -20,9 +23,9 @@ use super::memory::{Account, Held};
 use super::met::Met;
 use super::meter::Meter;
 use super::store::Host;
-use crate::catalog::Catalog;
+use crate::function::Isolation;
 use crate::limits::{Exceeded, Limit};
-use crate::model::Model;
+use crate::model::Models;
 use crate::telemetry::Telemetry;
 
 mod bindings {
@@ -49,7 +52,7 @@ use errors::ErrorCode;
 use graph::{ExecutionTarget, GraphEncoding};
 use tensor::TensorType;
 
-/// The models that the sandboxes of one awake revision may use, and those that they hold in memory.
+/// The models that the sandboxes of one awake revision may use, and how they are run for it.
 pub struct ModelAccess {
     pub tenant: Arc<str>,
     /// Names that the function's configuration allows.
@@ -59,11 +62,15 @@ pub struct ModelAccess {
     /// Where models are to run.
     pub device: DeviceKind,
     pub class: Class,
-    pub models: Arc<Catalog<Model>>,
+    /// Whether its inferences ride with no other.
+    pub alone: bool,
+    /// How long one inference may wait for a lane.
+    pub queue_timeout: Option<Duration>,
+    /// How long one inference may take.
+    pub inference_timeout: Option<Duration>,
+    pub models: Arc<Models>,
     pub service: Service,
     pub telemetry: Arc<Telemetry>,
-    /// By the name that each was opened under.
-    leases: Mutex<HashMap<String, Arc<Lease>>>,
     loading: AtomicU64,
 }
 
@@ -71,7 +78,7 @@ impl ModelAccess {
     pub fn new(
         tenant: Arc<str>,
         config: &crate::function::FunctionConfig,
-        models: Arc<Catalog<Model>>,
+        models: Arc<Models>,
         service: Service,
         telemetry: Arc<Telemetry>,
     ) -> Self {
@@ -81,10 +88,12 @@ impl ModelAccess {
             own_bytes: config.allow_model_bytes,
             device: config.device.into(),
             class: config.class.into(),
+            alone: config.isolation == Isolation::DedicatedBatch,
+            queue_timeout: config.queue_timeout,
+            inference_timeout: config.inference_timeout,
             models,
             service,
             telemetry,
-            leases: Mutex::default(),
             loading: AtomicU64::new(0),
         }
     }
@@ -94,8 +103,8 @@ impl ModelAccess {
         self.loading.load(Ordering::Relaxed)
     }
 
-    /// The graph of a named model. It stays in memory as long as this access does.
-    async fn open(&self, name: &str, meter: &Meter) -> Result<Arc<Lease>, Error> {
+    /// The graph of a named model: a look-up, where it is in memory.
+    async fn open(&self, name: &str, meter: &Meter) -> Result<Lease, Error> {
         // A guest's name may be as long as its memory.
         let name = &*name.chars().take(LONGEST_NAME).collect::<String>();
         if !self.names.contains(name) {
@@ -110,15 +119,7 @@ impl ModelAccess {
             .models
             .find(&self.tenant, name)
             .ok_or_else(|| Error::new(ErrorCode::NotFound, format!("there is no model `{name}`")))?;
-        if let Some(lease) = self.leases().get(name)
-            && lease.digest() == &*model.source.digest
-        {
-            return Ok(Arc::clone(lease));
-        }
-        let lease = Arc::new(meter.unmetered(self.load(&model.source, self.device)).await?);
-        // In place of the one before, if the model has been uploaded anew since.
-        self.leases().insert(name.to_owned(), Arc::clone(&lease));
-        Ok(lease)
+        meter.unmetered(self.load(&model.source, self.device)).await
     }
 
     async fn load(&self, source: &ModelSource, device: DeviceKind) -> Result<Lease, Error> {
@@ -188,7 +189,7 @@ impl ModelAccess {
         &self,
         lease: &Lease,
         inputs: &[(String, GuestTensor)],
-        deadline: Option<tokio::time::Instant>,
+        deadline: Option<Instant>,
         meter: &Meter,
     ) -> Result<Vec<(String, Tensor)>, Error> {
         let signature = lease.signature();
@@ -209,14 +210,19 @@ impl ModelAccess {
                 }
             })
             .collect::<Result<_, _>>()?;
-        let job = Job { class: self.class, deadline };
-        let inference = meter.unmetered(self.service.infer(lease, inputs, job)).await?;
+        let own = self.inference_timeout.and_then(|most| Instant::now().checked_add(most));
+        let own = own.filter(|own| deadline.is_none_or(|call| *own < call));
+        let job = Job {
+            class: self.class,
+            deadline: own.or(deadline),
+            queue_timeout: self.queue_timeout,
+            alone: self.alone,
+        };
+        let inferred = meter.unmetered(self.service.infer(lease, inputs, job)).await;
+        let inference =
+            inferred.map_err(|error| Error { limit: limit(&error, own.is_some()), ..error.into() })?;
         self.telemetry.inference(&inference.cost);
         Ok(inference.outputs)
-    }
-
-    fn leases(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Lease>>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -274,12 +280,17 @@ impl From<weir_gpu::Error> for Error {
             Gpu::ModelMemory { .. } | Gpu::OperatorCost { .. } => ErrorCode::TooLarge,
             Gpu::UnsupportedDtype { .. } | Gpu::NoGpu => ErrorCode::UnsupportedOperation,
             // A full queue or device too: of the codes there are, it is the one that says to try again later.
-            Gpu::QueueFull { .. } | Gpu::DeviceMemory { .. } | Gpu::DeadlineExceeded(_) | Gpu::Cancelled => {
-                ErrorCode::Timeout
-            }
+            Gpu::QueueFull { .. }
+            | Gpu::TenantQueueFull { .. }
+            | Gpu::QueueTimeout { .. }
+            | Gpu::DeadlineTooSoon { .. }
+            | Gpu::DeadlineExceeded(_)
+            | Gpu::DeviceMemory { .. }
+            | Gpu::TenantMemory { .. }
+            | Gpu::Cancelled => ErrorCode::Timeout,
             Gpu::Engine(_) | Gpu::EnginePanic(_) => ErrorCode::RuntimeError,
         };
-        Self { limit: limit(&error), ..Self::new(code, error.to_string()) }
+        Self { limit: limit(&error, false), ..Self::new(code, error.to_string()) }
     }
 }
 
@@ -351,7 +362,7 @@ pub struct View<'a> {
     pub table: &'a mut ResourceTable,
     pub access: &'a ModelAccess,
     /// When the call ends, whatever it is doing.
-    pub deadline: Option<tokio::time::Instant>,
+    pub deadline: Option<Instant>,
     /// What the host holds for the sandbox.
     pub account: &'a Arc<Account>,
     /// What the guest computes itself; a device's work is not.
@@ -375,12 +386,20 @@ pub fn add_to_linker(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
 
 type Fallible<T> = wasmtime::Result<Result<T, Resource<Error>>>;
 
-/// The limit that an error of the door tells of.
-fn limit(error: &weir_gpu::Error) -> Option<Limit> {
+/// The limit that an error of the door tells of. A deadline is the function's own for one inference, or the call's.
+fn limit(error: &weir_gpu::Error, own_deadline: bool) -> Option<Limit> {
+    use weir_gpu::Error as Gpu;
     match error {
-        weir_gpu::Error::ModelMemory { .. } => Some(Limit::ModelMemory),
-        weir_gpu::Error::OperatorCost { .. } => Some(Limit::OperatorCost),
-        weir_gpu::Error::DeviceMemory { .. } => Some(Limit::DeviceMemory),
+        Gpu::ModelMemory { .. } => Some(Limit::ModelMemory),
+        Gpu::OperatorCost { .. } => Some(Limit::OperatorCost),
+        Gpu::DeviceMemory { .. } => Some(Limit::DeviceMemory),
+        Gpu::TenantMemory { .. } => Some(Limit::TenantMemory),
+        Gpu::QueueFull { .. } => Some(Limit::DeviceQueue),
+        Gpu::TenantQueueFull { .. } => Some(Limit::TenantQueue),
+        Gpu::QueueTimeout { .. } => Some(Limit::QueueTime),
+        Gpu::DeadlineTooSoon { .. } | Gpu::DeadlineExceeded(_) if own_deadline => Some(Limit::InferenceTime),
+        // One that has passed ends the call too, which is told then.
+        Gpu::DeadlineTooSoon { .. } => Some(Limit::RequestTime),
         _ => None,
     }
 }
@@ -416,7 +435,7 @@ impl graph::Host for View<'_> {
     }
 
     async fn load_by_name(&mut self, name: String) -> Fallible<Resource<Graph>> {
-        let opened = self.access.open(&name, self.meter).await.map(Graph);
+        let opened = self.access.open(&name, self.meter).await.map(|lease| Graph(Arc::new(lease)));
         self.give(opened)
     }
 }

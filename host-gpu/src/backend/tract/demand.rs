@@ -28,6 +28,13 @@ pub(crate) struct Demand {
     pub operator_cost: u64,
 }
 
+/// Bytes in the tensors of a run: while an operator runs, with what it writes and works on, and after it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    pub during: u64,
+    pub after: u64,
+}
+
 /// What one operator needs while it runs, besides its inputs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Need {
@@ -55,6 +62,8 @@ struct Totals {
     /// Of all operators together.
     cost: u64,
     costliest: u64,
+    /// In the plan's order.
+    steps: Vec<Step>,
 }
 
 /// For each step of an order, the nodes whose outputs nobody needs after it.
@@ -79,7 +88,7 @@ pub(super) fn releases(model: &TypedModel, order: &[usize]) -> Vec<Vec<usize>> {
     releases
 }
 
-/// What a run of `model` in this order needs.
+/// What a run of `model` in this order needs, and what it holds at each step.
 ///
 /// # Errors
 /// [`Error::ModelMemory`] and [`Error::OperatorCost`] for what passes the limits.
@@ -88,9 +97,10 @@ pub(super) fn of_plan(
     order: &[usize],
     known: &Known<'_>,
     limits: &ModelLimits,
-) -> Result<Demand, Error> {
+) -> Result<(Demand, Vec<Step>), Error> {
     let totals = totals(model, order, known, Some(limits))?.unwrap_or_default();
-    Ok(Demand { memory: totals.constants.saturating_add(totals.peak), operator_cost: totals.costliest })
+    let memory = totals.constants.saturating_add(totals.peak);
+    Ok((Demand { memory, operator_cost: totals.costliest }, totals.steps))
 }
 
 /// Bytes of a graph's constants, those that are folded into its operators included.
@@ -132,6 +142,7 @@ fn totals(
     }
     for (id, released) in order.iter().zip(&releases) {
         let Some(node) = model.nodes().get(*id) else { continue };
+        let mut during = live;
         if !given.get(*id).copied().unwrap_or(false) {
             let need = match (of_node(model, node, known)?, limits) {
                 (Some(need), _) => need,
@@ -139,6 +150,7 @@ fn totals(
                 (None, None) => return Ok(None),
             };
             let now = live.saturating_add(need.outputs).saturating_add(need.workspace);
+            during = now;
             totals.peak = totals.peak.max(now);
             totals.cost = totals.cost.saturating_add(need.cost);
             totals.costliest = totals.costliest.max(need.cost);
@@ -152,6 +164,9 @@ fn totals(
         }
         for released in released {
             live = live.saturating_sub(held.get(*released).copied().unwrap_or(0));
+        }
+        if limits.is_some() {
+            totals.steps.push(Step { during, after: live });
         }
     }
     totals.peak = totals.peak.max(live);
@@ -347,7 +362,9 @@ mod tests {
             for _ in 0..times {
                 let watch = super::super::watch::Watch::of(model, order).unwrap();
                 assert!(watch.is_none());
-                let demand = of_plan(model, order, &Known::new(&values), &ModelLimits::default()).unwrap();
+                let (demand, steps) =
+                    of_plan(model, order, &Known::new(&values), &ModelLimits::default()).unwrap();
+                assert_eq!(steps.len(), order.len());
                 assert_eq!(demand, Demand { memory: 80, operator_cost: 120 });
             }
             on_core() - started

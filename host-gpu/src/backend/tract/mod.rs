@@ -28,7 +28,7 @@ use tract_onnx::tract_hir::infer::InferenceFact;
 
 use self::per_shape::PerShape;
 use self::plan::TractPlan;
-use super::{Backend, Graph, Plan, Shapes};
+use super::{Backend, Graph, Nobody, Plan, Shapes};
 use crate::Error;
 use crate::examine::{ModelLimits, Report};
 use crate::model::{Dim, Format, Signature, TensorSpec};
@@ -144,7 +144,7 @@ impl TractGraph {
             Err(error) => return Err(error),
         };
         let planned = plan.demand(&shapes)?;
-        let run = || plan.execute(zeros, &mut || Ok(()));
+        let run = || plan.execute(zeros, &mut Nobody);
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Ok((_, seen))) => Ok(report(planned.max(seen))),
             Ok(Err(error)) if error.is_limit() => Err(error),
@@ -201,6 +201,13 @@ impl Graph for TractGraph {
 
     fn made_per_shape(&self) -> bool {
         matches!(self.form, Form::PerShape(_))
+    }
+
+    fn weights(&self) -> Option<u64> {
+        match &self.form {
+            Form::Symbolic(plan) => Some(plan.weights()),
+            Form::PerShape(_) => None,
+        }
     }
 
     fn single(&self) -> Shapes {

@@ -12,12 +12,12 @@ use tract_onnx::tract_core::ops::logic::IfThenElse;
 use tract_onnx::tract_core::ops::scan::{OptScan, Scan};
 
 use super::convert::{from_engine, to_engine};
-use super::demand::{self, Demand};
+use super::demand::{self, Demand, Step};
 use super::extent::{self, Known};
 use super::watch::{Watch, Watching};
 use super::{EngineError, Outputs, Shapes, are_shapes_of, failed, invalid, lock};
 use crate::Error;
-use crate::backend::Plan;
+use crate::backend::{Between, Plan};
 use crate::examine::ModelLimits;
 use crate::tensor::Tensor;
 
@@ -34,6 +34,8 @@ pub(super) struct TractPlan {
     outputs: Outputs,
     limits: ModelLimits,
     judged: Judged,
+    /// Bytes of its constants.
+    weights: u64,
     /// Where tensors' sizes depend on data.
     watch: Option<Watch>,
 }
@@ -41,9 +43,22 @@ pub(super) struct TractPlan {
 /// What the plan needs, and whether that is within the limits.
 enum Judged {
     /// Its inputs have one shape, which was judged when the plan was made.
-    Once(Demand),
+    Once(Verdict),
     /// For each shape of the inputs; the newest last.
-    PerShape(Mutex<VecDeque<(Shapes, Result<Demand, Error>)>>),
+    PerShape(Mutex<VecDeque<(Shapes, Result<Verdict, Error>)>>),
+}
+
+/// A run that is within the limits.
+#[derive(Clone)]
+struct Verdict {
+    demand: Demand,
+    steps: Arc<[Step]>,
+}
+
+impl From<(Demand, Vec<Step>)> for Verdict {
+    fn from((demand, steps): (Demand, Vec<Step>)) -> Self {
+        Self { demand, steps: steps.into() }
+    }
 }
 
 impl TractPlan {
@@ -60,14 +75,20 @@ impl TractPlan {
         let watch = Watch::of(model, order)?;
         let judged = if inputs(model)?.iter().all(|fact| fact.shape.as_concrete().is_some()) {
             let values = SymbolValues::default();
-            Judged::Once(demand::of_plan(model, order, &Known::new(&values), &limits)?)
+            Judged::Once(demand::of_plan(model, order, &Known::new(&values), &limits)?.into())
         } else {
             Judged::PerShape(Mutex::default())
         };
         // Data decides how long a run takes where it decides sizes.
         let steady = steady && watch.is_none();
         let last_run = AtomicU64::new(u64::MAX);
-        Ok(Arc::new(Self { runnable, steady, last_run, outputs, limits, judged, watch }))
+        let weights = demand::constants(model);
+        Ok(Arc::new(Self { runnable, steady, last_run, outputs, limits, judged, weights, watch }))
+    }
+
+    /// Bytes of its constants.
+    pub fn weights(&self) -> u64 {
+        self.weights
     }
 
     /// The verdict on these inputs' shapes, if there is one already.
@@ -87,8 +108,12 @@ impl TractPlan {
     /// # Errors
     /// What passes the limits.
     pub fn demand(&self, shapes: &[Vec<usize>]) -> Result<Demand, Error> {
+        self.verdict(shapes).map(|verdict| verdict.demand)
+    }
+
+    fn verdict(&self, shapes: &[Vec<usize>]) -> Result<Verdict, Error> {
         let verdicts = match &self.judged {
-            Judged::Once(demand) => return Ok(*demand),
+            Judged::Once(verdict) => return Ok(verdict.clone()),
             Judged::PerShape(verdicts) => verdicts,
         };
         if let Some((_, verdict)) = lock(verdicts).iter().find(|(kept, _)| kept == shapes) {
@@ -98,7 +123,7 @@ impl TractPlan {
         let facts = inputs(model)?;
         let values = extent::bind(facts.into_iter(), shapes.iter().map(Vec::as_slice));
         let order = self.runnable.order_without_consts();
-        let verdict = demand::of_plan(model, order, &Known::new(&values), &self.limits);
+        let verdict = demand::of_plan(model, order, &Known::new(&values), &self.limits).map(Verdict::from);
         let mut verdicts = lock(verdicts);
         if verdicts.len() >= MAX_VERDICTS {
             verdicts.pop_front();
@@ -111,8 +136,12 @@ impl TractPlan {
     pub fn execute(
         &self,
         inputs: Vec<Tensor>,
-        checkpoint: &mut dyn FnMut() -> Result<(), Error>,
+        between: &mut dyn Between,
     ) -> Result<(Vec<Tensor>, Demand), Error> {
+        let shapes: Shapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
+        // Where data decides, the steps are only known as they come.
+        let steps = if self.watch.is_none() { self.verdict(&shapes)?.steps } else { Arc::default() };
+        let mut steps = steps.iter();
         let inputs = inputs.iter().map(to_engine).collect::<Result<TVec<TValue>, Error>>()?;
         let started = Instant::now();
         let mut state = self.runnable.spawn().map_err(failed)?;
@@ -121,13 +150,16 @@ impl TractPlan {
             self.watch.as_ref().map(|watch| Watching::new(watch, model, &self.limits, &inputs));
         let outputs = state
             .run_plan_with_eval(inputs, |context, state, node, inputs| -> Result<_, EngineError> {
-                checkpoint()?;
                 let Some(watching) = &mut watching else {
-                    return tract_core::plan::eval(context, state, node, inputs);
+                    let Step { during, after } = steps.next().copied().unwrap_or_default();
+                    between.before(during)?;
+                    let outputs = tract_core::plan::eval(context, state, node, inputs)?;
+                    between.after(after);
+                    return Ok(outputs);
                 };
-                watching.before(node, &inputs, context.symbols)?;
+                between.before(watching.before(node, &inputs, context.symbols)?)?;
                 let outputs = tract_core::plan::eval(context, state, node, inputs)?;
-                watching.after(node, &outputs);
+                between.after(watching.after(node, &outputs));
                 Ok(outputs)
             })
             .map_err(failed)?;
@@ -151,24 +183,7 @@ impl Plan for TractPlan {
         self.steady.then(|| Duration::from_nanos(self.last_run.load(Ordering::Relaxed)))
     }
 
-    fn memory(&self, inputs: &[Tensor]) -> u64 {
-        let demand = match &self.judged {
-            Judged::Once(demand) => Some(*demand),
-            Judged::PerShape(verdicts) => {
-                let verdicts = lock(verdicts);
-                let found = verdicts.iter().rev().find(|(shapes, _)| are_shapes_of(shapes, inputs));
-                found.and_then(|(_, verdict)| verdict.clone().ok())
-            }
-        };
-        // What is forgotten between the verdict and the run is only how much, not that it is within the limits.
-        demand.map_or(0, |demand| demand.memory)
-    }
-
-    fn run(
-        &self,
-        inputs: Vec<Tensor>,
-        checkpoint: &mut dyn FnMut() -> Result<(), Error>,
-    ) -> Result<Vec<Tensor>, Error> {
-        self.execute(inputs, checkpoint).map(|(outputs, _)| outputs)
+    fn run(&self, inputs: Vec<Tensor>, between: &mut dyn Between) -> Result<Vec<Tensor>, Error> {
+        self.execute(inputs, between).map(|(outputs, _)| outputs)
     }
 }

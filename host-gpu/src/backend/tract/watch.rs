@@ -130,12 +130,14 @@ impl<'a> Watching<'a> {
         Self { watch, model, limits, step: 0, live, peak, cost: 0, held, expected: 0 }
     }
 
+    /// The bytes in the run's tensors while this operator runs, with what it writes and works on.
+    ///
     /// # Errors
     /// [`Error::ModelMemory`], [`Error::OperatorCost`], and [`Error::Unbounded`] if it cannot be told.
-    pub fn before(&mut self, node: &Node, inputs: &[TValue], symbols: &SymbolValues) -> Result<(), Error> {
+    pub fn before(&mut self, node: &Node, inputs: &[TValue], symbols: &SymbolValues) -> Result<u64, Error> {
         if node.inputs.is_empty() {
             self.expected = 0;
-            return Ok(());
+            return Ok(self.live);
         }
         let need = self.need(node, inputs, symbols)?;
         let now = [self.watch.constants, self.live, need.outputs, need.workspace];
@@ -144,10 +146,11 @@ impl<'a> Watching<'a> {
         self.peak = self.peak.max(now);
         self.cost = self.cost.max(need.cost);
         self.expected = need.outputs;
-        Ok(())
+        Ok(now.saturating_sub(self.watch.constants))
     }
 
-    pub fn after(&mut self, node: &Node, outputs: &[TValue]) {
+    /// The bytes in the tensors that live on.
+    pub fn after(&mut self, node: &Node, outputs: &[TValue]) -> u64 {
         if !node.inputs.is_empty() {
             let sizes = outputs.iter().map(size);
             // Packed forms do not tell their size.
@@ -162,6 +165,7 @@ impl<'a> Watching<'a> {
             self.live = self.live.saturating_sub(released);
         }
         self.step += 1;
+        self.live
     }
 
     fn need(&self, node: &Node, inputs: &[TValue], symbols: &SymbolValues) -> Result<Need, Error> {

@@ -1,0 +1,130 @@
+//! One run of a graph: what stands between its operators, and what it took.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::Error;
+use crate::backend::{Between, Plan};
+use crate::quota::{Kind, Reserved};
+use crate::residency::{Residency, Resident};
+use crate::sched::batch::{Filling, split};
+use crate::sched::lane::Lane;
+use crate::tensor::Tensor;
+
+/// Tells a job, when dropped, that nobody waits for it.
+#[derive(Default)]
+pub(crate) struct Present(pub Arc<AtomicBool>);
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One who waits for a run's answer.
+pub(crate) struct Waiter {
+    /// On whose account its part of the run's memory is.
+    pub tenant: Arc<str>,
+    pub rows: u64,
+    /// Whether it has gone.
+    pub gone: Arc<AtomicBool>,
+}
+
+/// A run that has its lane.
+pub(crate) struct Run<P> {
+    pub plan: Arc<dyn Plan>,
+    /// Keeps the graph and its bytes until the plan is let go.
+    pub _resident: Arc<Resident>,
+    pub residency: Arc<Residency>,
+    pub lane: Lane<P>,
+    /// Whether it makes way for others. One that does not is over before that would help.
+    pub yields: bool,
+    /// When nobody wants the answer any more.
+    pub deadline: Option<Instant>,
+    pub waiters: Vec<Waiter>,
+    pub filling: Filling,
+    /// Counts all operators that are run.
+    pub operators: Arc<AtomicU64>,
+}
+
+/// What a run took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Took {
+    pub device: Duration,
+    pub operators: u64,
+    /// The most bytes in its tensors at one time.
+    pub peak: u64,
+}
+
+/// A run between two operators.
+struct Turn<'a, P> {
+    run: &'a mut Run<P>,
+    memory: Vec<Reserved>,
+    rows: Vec<u64>,
+    took: Took,
+}
+
+impl<P> Run<P> {
+    /// Runs on this thread, which waits whenever the job makes way.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`], [`Error::DeadlineExceeded`]; memory that is not to be had; what the engine says.
+    pub fn run(mut self, inputs: Vec<Tensor>) -> Result<(Vec<Tensor>, Took), Error> {
+        let plan = Arc::clone(&self.plan);
+        let rows: Vec<u64> = self.waiters.iter().map(|waiter| waiter.rows).collect();
+        let batch = rows.iter().fold(self.filling.rows, |sum, rows| sum.saturating_add(*rows));
+        let nothing = |waiter: &Waiter| self.residency.reserve(&waiter.tenant, Kind::Activations, 0);
+        let memory = self.waiters.iter().map(nothing).collect::<Result<_, _>>()?;
+        self.lane.start();
+        let mut turn = Turn { run: &mut self, memory, rows, took: Took::default() };
+        let outputs = plan.run(inputs, &mut turn);
+        let mut took = turn.took;
+        drop(turn);
+        took.device = if outputs.is_ok() { self.lane.finish(batch) } else { self.lane.used() };
+        drop(plan);
+        outputs.map(|outputs| (outputs, took))
+    }
+}
+
+impl<P> Turn<'_, P> {
+    /// Has this many bytes on the accounts of those who wait, by their rows.
+    fn hold(&mut self, bytes: u64) -> Result<(), Error> {
+        if let [reserved] = &mut *self.memory {
+            return self.run.residency.resize(reserved, bytes);
+        }
+        let parts = split(bytes, &self.rows, self.run.filling);
+        for (reserved, part) in self.memory.iter_mut().zip(parts) {
+            self.run.residency.resize(reserved, part)?;
+        }
+        Ok(())
+    }
+}
+
+impl<P> Between for Turn<'_, P> {
+    fn before(&mut self, bytes: u64) -> Result<(), Error> {
+        let gone = |run: &Run<P>| run.waiters.iter().all(|waiter| waiter.gone.load(Ordering::Relaxed));
+        // Nobody's job is not to make way and hold its memory meanwhile.
+        if !gone(self.run) && self.run.yields && self.took.operators > 0 {
+            self.run.lane.checkpoint()?;
+        }
+        if gone(self.run) {
+            return Err(Error::Cancelled);
+        }
+        if self.run.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Error::DeadlineExceeded("running".into()));
+        }
+        self.hold(bytes)?;
+        self.took.operators += 1;
+        self.took.peak = self.took.peak.max(bytes);
+        self.run.operators.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn after(&mut self, bytes: u64) {
+        // Never more than before, but where rounding has it that one has a byte more; it is had at the next operator.
+        let _ = self.hold(bytes);
+    }
+}

@@ -1,0 +1,176 @@
+//! Requests that ride together: as rows of one batch, which one task drives.
+//!
+//! Whoever is first starts a train, and with it the task that waits for its lane. What comes out is split among those who
+//! rode, and so is what it took. If a batch fails, each of its requests is run alone: one bad row must not fail its
+//! neighbours, nor one tenant's quota another tenant's request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::Error;
+use crate::error::nanos;
+use crate::job::{Present, Took, Waiter};
+use crate::residency::Resident;
+use crate::sched::batch::{Filling, split};
+use crate::sched::lane::{Request, TrainKey, Turn};
+use crate::service::{Cost, Inner, Job, Lease, Service, no_longer_than, within};
+use crate::tensor::Tensor;
+
+/// What a request brings along.
+pub(crate) struct Passenger {
+    request: Request,
+    inputs: Vec<Tensor>,
+    gone: Arc<AtomicBool>,
+    /// Tells that it does not wait for a lane any more.
+    departs: oneshot::Sender<()>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// What a request gets, or that it is to be run alone.
+type Answer = Option<(Vec<Tensor>, Cost)>;
+
+impl Service {
+    /// Runs a request together with others like it; nothing if it has to be run alone.
+    pub(crate) async fn ride(
+        &self,
+        lease: &Lease,
+        inputs: &[Tensor],
+        rows: u64,
+        job: Job,
+    ) -> Result<Answer, Error> {
+        let resident = lease.hold.resident();
+        let row = inputs.iter().map(|input| input.shape().get(1..).unwrap_or_default().to_vec());
+        let key = TrainKey { graph: resident.id, row: row.collect() };
+        let (present, request) = (Present::default(), lease.request(rows, job));
+        let (departs, departed) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
+        let (gone, inputs) = (Arc::clone(&present.0), inputs.to_vec());
+        let passenger = Passenger { request: request.clone(), inputs, gone, departs, answer };
+        let asked = Instant::now();
+        let (ticket, turn) = self.0.lanes.board(&request, &key, &lease.batching, passenger)?;
+        if let Some(turn) = turn {
+            tokio::spawn(drive(Arc::clone(&self.0), turn, Arc::clone(resident)));
+        }
+        let departed = departed.map(|departed| departed.map_err(|_| Error::Cancelled));
+        let departed = no_longer_than(job.queue_timeout, departed);
+        within(job.deadline, "waiting for a lane", departed).await?;
+        drop(ticket);
+        let queued = asked.elapsed();
+        let answered = answered.map(|answer| answer.map_err(|_| Error::Cancelled));
+        let answer = within(job.deadline, "running", answered).await?;
+        Ok(answer.map(|(outputs, cost)| (outputs, Cost { queued, ..cost })))
+    }
+}
+
+/// Waits for a train's lane, and runs it.
+async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>) {
+    let Ok(mut lane) = turn.wait().await else { return };
+    let Some((riders, filling)) = lane.riders() else { return };
+    let mut passengers = Vec::with_capacity(riders.len());
+    let mut answers = Vec::with_capacity(riders.len());
+    for (passenger, _) in riders {
+        let Passenger { request, inputs, gone, departs, answer } = passenger;
+        let _ = departs.send(());
+        passengers.push((request, inputs, gone));
+        answers.push(answer);
+    }
+    let rows: Vec<u64> = passengers.iter().map(|(request, ..)| request.rows).collect();
+    let run = async {
+        let inputs = stack(&passengers, filling)?;
+        let plan = match resident.graph.ready(&inputs)? {
+            Some(plan) => plan,
+            None => {
+                // Nobody holds a lane meanwhile.
+                drop(lane);
+                let plan = inner.ready(Arc::clone(&resident), &inputs).await?;
+                let requests: Vec<Request> = passengers.iter().map(|(request, ..)| request.clone()).collect();
+                lane = inner.lanes.acquire(&requests).await?;
+                plan
+            }
+        };
+        let waiter =
+            |(request, _, gone): (Request, _, _)| Waiter { tenant: request.tenant, rows: request.rows, gone };
+        let waiters = passengers.into_iter().map(waiter).collect();
+        let run = inner.on(lane, plan, &resident, waiters, filling);
+        let run = tokio::task::spawn_blocking(move || run.run(inputs));
+        let (outputs, took) = run.await.unwrap_or_else(|error| Err(Error::from_join(error)))?;
+        Ok((outputs, took))
+    };
+    let ridden = run.await.and_then(|(outputs, took)| part(&outputs, took, &rows, filling));
+    match ridden {
+        Ok(parts) => {
+            if rows.len() > 1 {
+                inner.batches.fetch_add(1, Ordering::Relaxed);
+                inner.batched.fetch_add(u64::try_from(rows.len()).unwrap_or(0), Ordering::Relaxed);
+            }
+            for (answer, part) in answers.into_iter().zip(parts) {
+                let _ = answer.send(Some(part));
+            }
+        }
+        Err(error) => {
+            if matches!(error, Error::InvalidTensor(_)) {
+                // Its outputs do not have a row for each row of its inputs.
+                resident.never_rides();
+            }
+            for answer in answers {
+                let _ = answer.send(None);
+            }
+        }
+    }
+}
+
+/// All requests' inputs as one request's.
+fn stack(
+    passengers: &[(Request, Vec<Tensor>, Arc<AtomicBool>)],
+    filling: Filling,
+) -> Result<Vec<Tensor>, Error> {
+    let inputs = passengers.first().map_or(0, |(_, inputs, _)| inputs.len());
+    let zeros = usize::try_from(filling.rows).unwrap_or(usize::MAX);
+    let input = |at: usize| {
+        let parts: Vec<&Tensor> = passengers.iter().filter_map(|(_, inputs, _)| inputs.get(at)).collect();
+        Tensor::stack(&parts, zeros)
+    };
+    (0..inputs).map(input).collect()
+}
+
+/// Each request's part of the outputs and of what it took.
+fn part(
+    outputs: &[Tensor],
+    took: Took,
+    rows: &[u64],
+    filling: Filling,
+) -> Result<Vec<(Vec<Tensor>, Cost)>, Error> {
+    let whole = |total: u64| split(total, rows, filling);
+    let batch = rows.iter().fold(filling.rows, |sum, rows| sum.saturating_add(*rows));
+    if let Some(output) =
+        outputs.iter().find(|output| output.shape().first().copied() != usize::try_from(batch).ok())
+    {
+        let shape = output.shape();
+        return Err(Error::InvalidTensor(format!(
+            "an output of shape {shape:?} for a batch of {batch} rows"
+        )));
+    }
+    let (device, peak) = (whole(nanos(took.device)), whole(took.peak));
+    let mut from = 0;
+    let parts = rows.iter().zip(device.into_iter().zip(peak)).map(|(rows, (device, peak))| {
+        let count = usize::try_from(*rows).unwrap_or(usize::MAX);
+        let outputs = outputs.iter().map(|output| output.rows(from, count)).collect::<Result<_, _>>()?;
+        from = from.saturating_add(count);
+        let cost = Cost {
+            device: Duration::from_nanos(device),
+            operators: took.operators,
+            peak,
+            rows: *rows,
+            batch,
+            padding: filling.rows,
+            ..Cost::default()
+        };
+        Ok((outputs, cost))
+    });
+    parts.collect()
+}

@@ -1,0 +1,106 @@
+//! `weir tenants`
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::Value;
+
+use super::Context;
+use super::client::Failure;
+use super::output::{self, Fields, list, size, text};
+
+#[derive(Args)]
+pub struct Tenants {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List tenants and what they may have of the devices
+    List,
+    /// Set what a tenant may have; what is not said stays as it is
+    Set(Set),
+}
+
+#[derive(Args)]
+struct Set {
+    /// The tenant's name
+    name: String,
+    /// Its part of the devices' time against that of others: 1 to 1000
+    #[arg(long)]
+    weight: Option<u32>,
+    /// The most urgent class that its inferences may have: critical, standard or batch
+    #[arg(long)]
+    class: Option<String>,
+    /// The most of its inferences that may wait for a device
+    #[arg(long)]
+    queue: Option<u64>,
+    /// The most memory of a device that its models and jobs may have, such as 512MiB
+    #[arg(long, value_name = "SIZE")]
+    device_memory: Option<String>,
+    /// Begin with the operator's defaults, not with what was set before
+    #[arg(long)]
+    reset: bool,
+}
+
+impl Tenants {
+    pub async fn run(self, context: &Context) -> Result<(), Failure> {
+        match self.action.unwrap_or(Action::List) {
+            Action::List => {
+                let listed = context.client.get("/v1/tenants").await?;
+                if context.json {
+                    output::json(&listed);
+                } else {
+                    table(list(listed.at("tenants")));
+                }
+            }
+            Action::Set(set) => {
+                let tenant = set.run(context).await?;
+                if context.json {
+                    output::json(&tenant);
+                } else {
+                    table(&[tenant]);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Set {
+    async fn run(self, context: &Context) -> Result<Value, Failure> {
+        let client = &context.client;
+        let path = format!("/v1/tenants/{}", self.name);
+        let before = match self.reset {
+            true => Value::Null,
+            // The list has all that there are; one that is not there has nothing set.
+            false => {
+                let listed = client.get("/v1/tenants").await?;
+                let tenant =
+                    list(listed.at("tenants")).iter().find(|tenant| *tenant.at("tenant") == self.name);
+                tenant.map_or(Value::Null, |tenant| tenant.at("set").clone())
+            }
+        };
+        let share = output::lay_over(
+            &before,
+            [
+                ("weight", self.weight.map(Value::from)),
+                ("class", self.class.map(Value::from)),
+                ("queue", self.queue.map(Value::from)),
+                ("device_memory", self.device_memory.map(Value::from)),
+            ],
+        );
+        client.json(client.request(Method::PUT, &path).json(&share)).await
+    }
+}
+
+fn table(tenants: &[Value]) {
+    output::table(
+        ["TENANT", "WEIGHT", "CLASS", "QUEUE", "DEVICE MEMORY"],
+        tenants.iter().map(|tenant| {
+            let [name, weight, class, queue] =
+                ["tenant", "weight", "class", "queue"].map(|field| text(tenant.at(field)));
+            [name, weight, class, queue, size(tenant.at("device_memory"))]
+        }),
+    );
+}

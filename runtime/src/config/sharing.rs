@@ -1,0 +1,182 @@
+//! How the devices are shared: what tenants may have, whose turn it is, and how long graphs stay in memory.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::function::Class;
+use crate::units::{Size, span};
+
+/// What a tenant may have of the devices, unless it is told otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantConfig {
+    /// Its part of the devices' time, against that of others.
+    pub weight: u32,
+    /// The most urgent class that its inferences may have.
+    pub class: Class,
+    /// The most of its inferences that may wait for a device.
+    pub queue: usize,
+    /// The most memory that its models and jobs may have of a device; the device's own when absent.
+    pub device_memory: Option<Size>,
+}
+
+impl Default for TenantConfig {
+    fn default() -> Self {
+        let weir_gpu::TenantShare { weight, queue, .. } = weir_gpu::TenantShare::default();
+        Self { weight, class: Class::Critical, queue, device_memory: None }
+    }
+}
+
+impl TenantConfig {
+    /// The smallest and the largest weight of a tenant.
+    pub const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=1000;
+
+    /// # Errors
+    /// A sentence that names the field, what was asked and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        if Self::WEIGHTS.contains(&self.weight) {
+            return Ok(());
+        }
+        let (least, most) = Self::WEIGHTS.into_inner();
+        Err(format!("weight is {}; it must be {least} to {most}", self.weight))
+    }
+}
+
+impl From<&TenantConfig> for weir_gpu::TenantShare {
+    fn from(tenant: &TenantConfig) -> Self {
+        let TenantConfig { weight, class, queue, device_memory } = *tenant;
+        Self { weight, class: class.into(), queue, memory: device_memory.map(Size::as_u64) }
+    }
+}
+
+/// How the devices are shared.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SchedulingConfig {
+    /// How much more device time than its share a tenant may have had before a job of it makes way.
+    #[serde(with = "span")]
+    pub quantum: Duration,
+    /// In this time the debt of a tenant that asks for nothing halves.
+    #[serde(with = "span")]
+    pub half_life: Duration,
+    /// Percent of a device's time that standard jobs get, if they want it, whatever the critical ones want.
+    pub standard_share: u16,
+    /// Percent of a device's time that batch jobs get, if they want it, whatever the others want.
+    pub batch_share: u16,
+    /// The most jobs that may have begun and wait to go on. Each holds a thread and its memory.
+    pub suspended: usize,
+    /// Which idle graphs make room for others.
+    pub eviction: Eviction,
+}
+
+/// Which idle graph makes room: the one that is worth the least, or the one that has been idle for longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Eviction {
+    #[default]
+    Cost,
+    Lru,
+}
+
+impl From<Eviction> for weir_gpu::Eviction {
+    fn from(eviction: Eviction) -> Self {
+        match eviction {
+            Eviction::Cost => Self::Cost,
+            Eviction::Lru => Self::Lru,
+        }
+    }
+}
+
+/// Thousandths, in which shares are kept, of a percent.
+const THOUSANDTHS: u16 = 10;
+
+impl Default for SchedulingConfig {
+    fn default() -> Self {
+        let sharing = weir_gpu::Sharing::default();
+        Self {
+            quantum: sharing.quantum,
+            half_life: sharing.half_life,
+            standard_share: sharing.standard_share / THOUSANDTHS,
+            batch_share: sharing.batch_share / THOUSANDTHS,
+            suspended: sharing.suspended,
+            eviction: Eviction::default(),
+        }
+    }
+}
+
+impl SchedulingConfig {
+    /// # Errors
+    /// A sentence that names the setting, what was asked and what is allowed.
+    pub fn check(&self) -> Result<(), String> {
+        for (field, span) in [("quantum", self.quantum), ("half_life", self.half_life)] {
+            if span.is_zero() {
+                return Err(format!("scheduling.{field} must be longer than nothing"));
+            }
+        }
+        let (standard, batch) = (self.standard_share, self.batch_share);
+        if standard.saturating_add(batch) > 100 {
+            return Err(format!(
+                "scheduling.standard_share is {standard} and scheduling.batch_share {batch}; together they may be 100 \
+                 percent at most"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl From<&SchedulingConfig> for weir_gpu::Sharing {
+    fn from(scheduling: &SchedulingConfig) -> Self {
+        Self {
+            quantum: scheduling.quantum,
+            half_life: scheduling.half_life,
+            standard_share: scheduling.standard_share.saturating_mul(THOUSANDTHS),
+            batch_share: scheduling.batch_share.saturating_mul(THOUSANDTHS),
+            suspended: scheduling.suspended,
+        }
+    }
+}
+
+/// What models have, unless they are told otherwise.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelsConfig {
+    /// How long a graph stays in memory after the last sandbox that held it.
+    #[serde(with = "span")]
+    pub keep_alive: Duration,
+}
+
+impl Default for ModelsConfig {
+    fn default() -> Self {
+        Self { keep_alive: Duration::from_secs(60) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_of_scheduling_reaches_the_devices() {
+        let text = "[scheduling]\nquantum = \"5ms\"\nhalf_life = \"1s\"\nstandard_share = 30\nbatch_share = 20\n\
+                    suspended = 7\neviction = \"lru\"\n[tenant]\nweight = 3\nclass = \"batch\"\nqueue = 9\n\
+                    device_memory = \"1MiB\"";
+        let settings: crate::config::Settings = toml::from_str(text).unwrap();
+        let sharing = weir_gpu::Sharing {
+            quantum: Duration::from_millis(5),
+            half_life: Duration::from_secs(1),
+            standard_share: 300,
+            batch_share: 200,
+            suspended: 7,
+        };
+        assert_eq!(weir_gpu::Sharing::from(&settings.scheduling), sharing);
+        assert_eq!(weir_gpu::Eviction::from(settings.scheduling.eviction), weir_gpu::Eviction::Lru);
+        let share = weir_gpu::TenantShare {
+            weight: 3,
+            class: weir_gpu::Class::Batch,
+            queue: 9,
+            memory: Some(1 << 20),
+        };
+        assert_eq!(weir_gpu::TenantShare::from(&settings.tenant), share);
+    }
+}

@@ -1,0 +1,53 @@
+//! What tenants may have of the devices: list, show, set.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use serde_json::{Value, json};
+
+use super::problem::Problem;
+use super::{TenantName, upload};
+use crate::node::Node;
+use crate::tenant::ShareConfig;
+
+/// What holds for a tenant, and what of that was set for it.
+fn view(node: &Node, tenant: &str) -> Value {
+    let (share, set) = node.share(tenant);
+    json!({
+        "tenant": tenant,
+        "weight": share.weight,
+        "class": share.class,
+        "queue": share.queue,
+        "device_memory": share.device_memory,
+        "set": set,
+    })
+}
+
+/// `GET /v1/tenants`
+pub async fn list(State(node): State<Arc<Node>>) -> Json<Value> {
+    let tenants: Vec<Value> = node.tenants().iter().map(|tenant| view(&node, tenant)).collect();
+    Json(json!({ "tenants": tenants }))
+}
+
+/// `GET /v1/tenants/{name}`
+pub async fn show(
+    State(node): State<Arc<Node>>,
+    TenantName(name): TenantName,
+) -> Result<Json<Value>, Problem> {
+    match node.tenants().contains(&*name) {
+        true => Ok(Json(view(&node, &name))),
+        false => Err(Problem::no_tenant(&name)),
+    }
+}
+
+/// `PUT /v1/tenants/{name}`: what the body does not have is the operator's default again.
+pub async fn set(
+    State(node): State<Arc<Node>>,
+    TenantName(name): TenantName,
+    request: Request,
+) -> Result<Json<Value>, Problem> {
+    let share: ShareConfig = upload::json(&node, request).await?;
+    node.set_share(&name, share).await?;
+    Ok(Json(view(&node, &name)))
+}

@@ -1,0 +1,62 @@
+//! What tenants may have of the devices: kept, restored, and told to the devices.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Node;
+use crate::config::TenantConfig;
+use crate::http::DEV_TENANT;
+use crate::http::problem::{Code, Problem};
+use crate::name::Name;
+use crate::tenant::{ShareConfig, TenantRecord};
+
+impl Node {
+    pub(super) fn restore_tenants(&self) -> anyhow::Result<()> {
+        // One that cannot be read is named in the log, and has the defaults.
+        let (records, _) = self.tenant_index.all()?;
+        for record in records {
+            self.tenants.insert(record.tenant.as_str().into(), record);
+        }
+        for tenant in self.tenants() {
+            self.settle_share(&tenant);
+        }
+        Ok(())
+    }
+
+    /// Tells the devices what a tenant may have.
+    pub(super) fn settle_share(&self, tenant: &str) {
+        self.service.set_tenant(tenant, (&self.share(tenant).0).into());
+    }
+
+    /// What a tenant may have, and what of that was set for it.
+    pub fn share(&self, tenant: &str) -> (TenantConfig, ShareConfig) {
+        let set = self.tenants.get(tenant).map(|record| record.share.clone()).unwrap_or_default();
+        (set.over(&self.settings.tenant), set)
+    }
+
+    /// All tenants that are known: they have something, or something is kept about them.
+    pub fn tenants(&self) -> BTreeSet<Arc<str>> {
+        let kept = self.tenants.iter().map(|record| Arc::clone(record.key()));
+        let have = self.functions.tenants().into_iter().chain(self.models.tenants());
+        kept.chain(have).chain([DEV_TENANT.into()]).collect()
+    }
+
+    /// Sets what a tenant may have, in place of what was set before, from now on.
+    ///
+    /// # Errors
+    /// For a value that is not allowed, with the field's name; nothing has changed then.
+    pub async fn set_share(&self, tenant: &Name, share: ShareConfig) -> Result<(), Problem> {
+        let refused = |reason| Problem::new(Code::InvalidConfig, reason);
+        share.over(&self.settings.tenant).check().map_err(refused)?;
+        let _change = self.changes.lock().await;
+        let mut record = match self.tenants.get(&**tenant) {
+            Some(record) => record.clone(),
+            None => TenantRecord { tenant: tenant.to_string(), share: ShareConfig::default() },
+        };
+        record.share = share;
+        tokio::task::block_in_place(|| self.tenant_index.put(&record))?;
+        self.tenants.insert((&**tenant).into(), record);
+        self.settle_share(tenant);
+        Ok(())
+    }
+}

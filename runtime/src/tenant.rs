@@ -1,0 +1,86 @@
+//! What is kept about a tenant: what it may have of the devices, where that is not the operator's default.
+//!
+//! What is not set follows the defaults (`[tenant]` in the configuration file), also when these change at a restart.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::TenantConfig;
+use crate::function::Class;
+use crate::store::Record;
+use crate::units::Size;
+
+/// A tenant as it is kept. A tenant without a record has the defaults.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TenantRecord {
+    pub tenant: String,
+    #[serde(default)]
+    pub share: ShareConfig,
+}
+
+impl Record for TenantRecord {
+    const FOLDER: &'static str = "tenants";
+
+    fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    /// There is one for each tenant.
+    fn name(&self) -> &'static str {
+        "tenant"
+    }
+}
+
+/// What a tenant may have of the devices. What is absent is the operator's default; unknown names are refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShareConfig {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Class>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<Size>,
+}
+
+impl ShareConfig {
+    /// With the defaults where nothing is set.
+    pub fn over(&self, defaults: &TenantConfig) -> TenantConfig {
+        TenantConfig {
+            weight: self.weight.unwrap_or(defaults.weight),
+            class: self.class.unwrap_or(defaults.class),
+            queue: self.queue.unwrap_or(defaults.queue),
+            device_memory: self.device_memory.or(defaults.device_memory),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_set_is_the_default() {
+        let defaults =
+            TenantConfig { queue: 7, device_memory: Some(Size::mib(1)), ..TenantConfig::default() };
+        let share: ShareConfig = serde_json::from_str(r#"{"weight": 3, "class": "batch"}"#).unwrap();
+        let over = share.over(&defaults);
+        assert_eq!((over.weight, over.class, over.queue), (3, Class::Batch, 7));
+        assert_eq!(over.device_memory, Some(Size::mib(1)));
+        assert_eq!(serde_json::to_string(&share).unwrap(), r#"{"weight":3,"class":"batch"}"#);
+        let unknown = serde_json::from_str::<ShareConfig>(r#"{"wait": 3}"#).unwrap_err().to_string();
+        assert!(unknown.contains("`wait`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_weight_is_within_bounds() {
+        let weight = |weight| {
+            let share = ShareConfig { weight: Some(weight), ..ShareConfig::default() };
+            share.over(&TenantConfig::default()).check()
+        };
+        assert!(weight(1).is_ok() && weight(1000).is_ok());
+        assert_eq!(weight(0).unwrap_err(), "weight is 0; it must be 1 to 1000");
+        assert_eq!(weight(1001).unwrap_err(), "weight is 1001; it must be 1 to 1000");
+    }
+}

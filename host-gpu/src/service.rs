@@ -139,6 +139,8 @@ pub(crate) struct Inner {
     backend: Tract,
     pub lanes: Lanes<Passenger>,
     ledger: Arc<Ledger>,
+    /// The quota of a tenant that has not been given one.
+    tenant_memory: Option<u64>,
     pub residency: Arc<Residency>,
     /// Opens what tenants bring, before the engine here does.
     examiner: Arc<dyn Examiner>,
@@ -189,6 +191,7 @@ impl Service {
             lanes: Lanes::new(CPU, lanes, config.queue, config.sharing, config.tenant.clone()),
             residency: Residency::new(Arc::clone(&ledger), config.eviction),
             ledger,
+            tenant_memory: config.tenant.memory,
             examiner,
             preparations: Arc::new(Semaphore::new(lanes.get())),
             inferences: AtomicU64::new(0),
@@ -222,6 +225,9 @@ impl Service {
     /// [`Error::TenantMemory`], [`Error::DeviceMemory`] where it does not fit and nothing idle can make room.
     pub async fn load(&self, tenant: &str, model: &ModelSource, device: DeviceKind) -> Result<Lease, Error> {
         self.has_device(device)?;
+        if self.0.tenant_memory.is_some() && !self.0.lanes.has_share(tenant) {
+            self.0.ledger.set_quota(&tenant.into(), self.0.tenant_memory);
+        }
         let owner = if model.policy.public { SYSTEM } else { tenant };
         let key = Key { owner: owner.into(), digest: Arc::clone(&model.digest) };
         let load = || {

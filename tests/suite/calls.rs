@@ -156,7 +156,7 @@ async fn traffic_follows_its_weights_and_can_be_rolled_back() {
         assert_eq!((refused.status, refused.code()), (422, "invalid_config"));
         assert!(refused.text().contains(says), "{}", refused.text());
     }
-    assert_eq!(set(json!("all")).await.code(), "invalid_request");
+    assert_eq!(set(json!("all")).await.code(), "invalid_config");
     assert_eq!(shares(4).await, HashMap::from([("1".to_owned(), 4)]), "refusals changed nothing");
 }
 

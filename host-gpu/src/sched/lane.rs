@@ -183,6 +183,11 @@ impl<P: Send> Lanes<P> {
         state.shares.insert(Arc::clone(tenant), share);
     }
 
+    /// Whether a tenant has been told what it may have.
+    pub fn has_share(&self, tenant: &str) -> bool {
+        self.0.lock().shares.contains_key(tenant)
+    }
+
     /// Waits for a lane, for requests that are one job.
     ///
     /// # Errors

@@ -214,6 +214,20 @@ async fn a_tenants_quota_does_not_fail_those_who_ride_with_it() {
 }
 
 #[tokio::test]
+async fn a_tenant_has_the_default_quota_until_it_is_given_its_own() {
+    let tenant = TenantShare { memory: Some(1000), ..TenantShare::default() };
+    let service = service(DeviceConfig { tenant, ..one_lane() });
+    let source = model("m", chain(3, "256"), ModelPolicy::default());
+    let input = values(&[1, 256], 1);
+    let lease = load(&service, "t", &source).await.unwrap();
+    let refused = run(&service, &lease, &input, Job::default()).await.unwrap_err();
+    assert!(matches!(refused, Error::TenantMemory { limit: 1000, .. }), "{refused}");
+    service.set_tenant("t", TenantShare::default());
+    let lease = load(&service, "t", &source).await.unwrap();
+    assert!(run(&service, &lease, &input, Job::default()).await.is_ok());
+}
+
+#[tokio::test]
 async fn who_wants_to_be_alone_rides_with_nobody() {
     let service = service(one_lane());
     let lease =

@@ -219,8 +219,7 @@ async fn a_tenant_has_the_default_quota_until_it_is_given_its_own() {
     let service = service(DeviceConfig { tenant, ..one_lane() });
     let source = model("m", chain(3, "256"), ModelPolicy::default());
     let input = values(&[1, 256], 1);
-    let lease = load(&service, "t", &source).await.unwrap();
-    let refused = run(&service, &lease, &input, Job::default()).await.unwrap_err();
+    let refused = load(&service, "t", &source).await.unwrap_err();
     assert!(matches!(refused, Error::TenantMemory { limit: 1000, .. }), "{refused}");
     service.set_tenant("t", TenantShare::default());
     let lease = load(&service, "t", &source).await.unwrap();

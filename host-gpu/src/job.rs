@@ -35,11 +35,12 @@ pub(crate) struct Waiter {
 
 /// A run that has its lane.
 pub(crate) struct Run<P> {
+    /// The first to be let go: nobody waits for a graph to be dropped.
+    pub lane: Lane<P>,
     pub plan: Arc<dyn Plan>,
     /// Keeps the graph and its bytes until the plan is let go.
     pub _resident: Arc<Resident>,
     pub residency: Arc<Residency>,
-    pub lane: Lane<P>,
     /// Whether it makes way for others. One that does not is over before that would help.
     pub yields: bool,
     /// When nobody wants the answer any more.
@@ -105,12 +106,12 @@ impl<P> Turn<'_, P> {
 
 impl<P> Between for Turn<'_, P> {
     fn before(&mut self, bytes: u64) -> Result<(), Error> {
-        let gone = |run: &Run<P>| run.waiters.iter().all(|waiter| waiter.gone.load(Ordering::Relaxed));
-        // Nobody's job is not to make way and hold its memory meanwhile.
-        if !gone(self.run) && self.run.yields && self.took.operators > 0 {
-            self.run.lane.checkpoint()?;
+        let Run { lane, waiters, yields, .. } = &mut *self.run;
+        let gone = || waiters.iter().all(|waiter| waiter.gone.load(Ordering::Relaxed));
+        if *yields && self.took.operators > 0 {
+            lane.checkpoint(gone)?;
         }
-        if gone(self.run) {
+        if gone() {
             return Err(Error::Cancelled);
         }
         if self.run.deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -5,10 +5,11 @@
 //! neighbours, nor one tenant's quota another tenant's request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::join_all;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -45,7 +46,8 @@ impl Service {
     ) -> Result<Answer, Error> {
         let resident = lease.hold.resident();
         let row = inputs.iter().map(|input| input.shape().get(1..).unwrap_or_default().to_vec());
-        let key = TrainKey { graph: resident.id, row: row.collect() };
+        let batching = Arc::clone(&lease.batching);
+        let key = TrainKey { graph: resident.id, row: row.collect(), batching };
         let (present, request) = (Present::default(), lease.request(rows, job));
         let (departs, departed) = oneshot::channel();
         let (answer, answered) = oneshot::channel();
@@ -56,12 +58,13 @@ impl Service {
         if let Some(turn) = turn {
             tokio::spawn(drive(Arc::clone(&self.0), turn, Arc::clone(resident)));
         }
-        let departed = departed.map(|departed| departed.map_err(|_| Error::Cancelled));
+        // If nobody drives the train any more, there is no answer, and the request is run alone.
+        let departed = departed.map(|_| Ok(()));
         let departed = no_longer_than(job.queue_timeout, departed);
         within(job.deadline, "waiting for a lane", departed).await?;
         drop(ticket);
         let queued = asked.elapsed();
-        let answered = answered.map(|answer| answer.map_err(|_| Error::Cancelled));
+        let answered = answered.map(|answer| Ok(answer.unwrap_or(None)));
         let answer = within(job.deadline, "running", answered).await?;
         Ok(answer.map(|(outputs, cost)| (outputs, Cost { queued, ..cost })))
     }
@@ -80,6 +83,8 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
         answers.push(answer);
     }
     let rows: Vec<u64> = passengers.iter().map(|(request, ..)| request.rows).collect();
+    let flags: Vec<Arc<AtomicBool>> = passengers.iter().map(|(.., gone)| Arc::clone(gone)).collect();
+    let job = AtomicU64::new(lane.job().unwrap_or(0));
     let run = async {
         let inputs = stack(&passengers, filling)?;
         let plan = match resident.graph.ready(&inputs)? {
@@ -90,6 +95,7 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
                 let plan = inner.ready(Arc::clone(&resident), &inputs).await?;
                 let requests: Vec<Request> = passengers.iter().map(|(request, ..)| request.clone()).collect();
                 lane = inner.lanes.acquire(&requests).await?;
+                job.store(lane.job().unwrap_or(0), Ordering::Relaxed);
                 plan
             }
         };
@@ -101,7 +107,21 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
         let (outputs, took) = run.await.unwrap_or_else(|error| Err(Error::from_join(error)))?;
         Ok((outputs, took))
     };
-    let ridden = run.await.and_then(|(outputs, took)| part(&outputs, took, &rows, filling));
+    let all_gone = join_all(answers.iter_mut().map(oneshot::Sender::closed));
+    let ridden = tokio::select! {
+        biased;
+        ridden = run => ridden,
+        _ = all_gone => {
+            // Nobody waits: what runs stops at its next operator, and what makes way does not come back.
+            flags.iter().for_each(|gone| gone.store(true, Ordering::Relaxed));
+            inner.lanes.cancel(job.load(Ordering::Relaxed));
+            return;
+        }
+    };
+    let ridden = ridden.and_then(|(outputs, took)| {
+        // Its outputs may not have a row for each row of its inputs.
+        part(&outputs, took, &rows, filling).inspect_err(|_| resident.never_rides())
+    });
     match ridden {
         Ok(parts) => {
             if rows.len() > 1 {
@@ -112,11 +132,7 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
                 let _ = answer.send(Some(part));
             }
         }
-        Err(error) => {
-            if matches!(error, Error::InvalidTensor(_)) {
-                // Its outputs do not have a row for each row of its inputs.
-                resident.never_rides();
-            }
+        Err(_) => {
             for answer in answers {
                 let _ = answer.send(None);
             }

@@ -146,6 +146,8 @@ pub(crate) struct Inner {
     examiner: Arc<dyn Examiner>,
     /// Permits of graphs that are made ready for new shapes.
     preparations: Arc<Semaphore>,
+    /// Permits of models that are loaded.
+    loading: Arc<Semaphore>,
     inferences: AtomicU64,
     failed_inferences: AtomicU64,
     pub batches: AtomicU64,
@@ -194,6 +196,7 @@ impl Service {
             tenant_memory: config.tenant.memory,
             examiner,
             preparations: Arc::new(Semaphore::new(lanes.get())),
+            loading: Arc::new(Semaphore::new(lanes.get())),
             inferences: AtomicU64::new(0),
             failed_inferences: AtomicU64::new(0),
             batches: AtomicU64::new(0),
@@ -237,7 +240,11 @@ impl Service {
                     Some(memory) => memory,
                     None => inner.examiner.examine(&model, None).await?.memory,
                 };
+                // A load that has begun goes on, also if nobody waits for it any more: there are only so many.
+                let permit = Arc::clone(&inner.loading).acquire_owned().await;
+                let permit = permit.map_err(|_| Error::Cancelled)?;
                 let loading = tokio::task::spawn_blocking(move || {
+                    let _permit = permit;
                     let reserved = inner.residency.reserve(&owner, Kind::Weights, memory)?;
                     inner.load(model, reserved)
                 });
@@ -327,8 +334,12 @@ impl Service {
             run_here(run, inputs)?
         } else {
             // If nobody waits for it any more while it makes way, it ends there.
-            let lanes = self.0.lanes.clone();
-            let _cancel = running.map(|running| OnDrop(Some(move || lanes.cancel(running))));
+            let (lanes, gone) = (self.0.lanes.clone(), Arc::clone(&present.0));
+            let cancel = move |running| {
+                gone.store(true, Ordering::Relaxed);
+                lanes.cancel(running);
+            };
+            let _cancel = running.map(|running| OnDrop(Some(move || cancel(running))));
             let run = tokio::task::spawn_blocking(move || run.run(inputs));
             let run = run.map(|result| result.unwrap_or_else(|error| Err(Error::from_join(error))));
             let answer = within(job.deadline, "running", run).await;

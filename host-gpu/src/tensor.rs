@@ -125,7 +125,7 @@ impl Tensor {
         Self::new(first.dtype, shape, data.freeze())
     }
 
-    /// `rows` rows from the `from`th on. Shares the bytes.
+    /// `rows` rows from the `from`th on. Copies the bytes: one row must not keep a whole batch.
     ///
     /// # Errors
     /// [`Error::InvalidTensor`] if it has not so many.
@@ -136,8 +136,8 @@ impl Tensor {
         let row = axes.iter().try_fold(self.dtype.size(), |size, axis| size.checked_mul(*axis));
         let bound = |row: usize, at: usize| row.checked_mul(at).ok_or_else(cannot);
         let row = row.ok_or_else(cannot)?;
-        let data = self.data.slice(bound(row, from)?..bound(row, end)?);
-        Self::new(self.dtype, [&[rows], axes].concat(), data)
+        let data = self.data.get(bound(row, from)?..bound(row, end)?).ok_or_else(cannot)?;
+        Self::new(self.dtype, [&[rows], axes].concat(), Bytes::copy_from_slice(data))
     }
 }
 

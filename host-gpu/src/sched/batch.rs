@@ -16,7 +16,7 @@ use crate::error::nanos;
 use crate::sched::fair::JobId;
 
 /// How requests of one model may ride together.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batching {
     /// The most rows of one batch; 1 for none.
     pub max_batch: u64,

@@ -54,11 +54,13 @@ pub(crate) struct Request {
     pub deadline: Option<Instant>,
 }
 
-/// What may ride together: a graph, and the shape of a row of each input.
+/// What may ride together: a graph, the shape of a row of each input, and the rules. One graph may be asked for by different
+/// rules, if it is public under several names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct TrainKey {
     pub graph: GraphId,
     pub row: Vec<Vec<usize>>,
+    pub batching: Arc<Batching>,
 }
 
 /// The lanes of one device. `P` is what a request that rides with others brings along.
@@ -493,18 +495,19 @@ impl<P> Lane<P> {
     }
 
     /// Between two operators: the time since the last is charged, and if another job is better this one makes way, and
-    /// waits here until it is its turn again.
+    /// waits here until it is its turn again. One that is `gone` does not begin to wait.
     ///
     /// # Errors
     /// [`Error::Cancelled`] if nobody wants the job any more. It has no lane then.
-    pub fn checkpoint(&mut self) -> Result<(), Error> {
+    pub fn checkpoint(&mut self, gone: impl Fn() -> bool) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let (waits, graph) = {
             let mut state = shared.lock();
             self.charge(&mut state);
             let now = shared.now();
             let Some(running) = self.running.as_ref() else { return Err(Error::Cancelled) };
-            if !state.fair.yields(running, now) {
+            // Asked under the lock, and told before it is taken to cancel the job: one of the two sees the other.
+            if gone() || !state.fair.yields(running, now) {
                 return Ok(());
             }
             let Some(running) = self.running.take() else { return Err(Error::Cancelled) };

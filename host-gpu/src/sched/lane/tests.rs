@@ -103,7 +103,7 @@ async fn a_job_makes_way_at_its_next_operator_and_goes_on_after() {
         long.start();
         begun.0.send(()).unwrap();
         go.1.recv().unwrap();
-        let made_way = long.checkpoint();
+        let made_way = long.checkpoint(|| false);
         (made_way, long.used())
     });
     begun.1.recv().unwrap();
@@ -134,7 +134,7 @@ async fn a_job_that_nobody_wants_any_more_ends_while_it_makes_way() {
     assert!(waiting.as_mut().now_or_never().is_none());
     let running = thread::spawn(move || {
         long.start();
-        long.checkpoint()
+        long.checkpoint(|| false)
     });
     let urgent = waiting.await.unwrap();
     lanes.cancel(job);
@@ -172,7 +172,7 @@ async fn a_train_waits_for_riders_and_departs_with_those_who_stayed() {
     let lanes = lanes(1, 8);
     let batching =
         Arc::new(Batching { max_batch: 3, max_queue_delay: Duration::from_millis(5), ..Batching::default() });
-    let key = TrainKey { graph: 1, row: vec![] };
+    let key = TrainKey { graph: 1, row: vec![], batching: Arc::clone(&batching) };
     let board = |tenant: &'static str| {
         lanes.board(&request(tenant, Class::Standard), &key, &batching, tenant).unwrap()
     };
@@ -206,7 +206,7 @@ async fn a_train_that_all_have_left_or_nobody_drives_is_gone() {
     let lanes = lanes(1, 8);
     let held = lanes.acquire(&standard("a")).await.unwrap();
     let batching = Arc::new(Batching { max_batch: 3, ..Batching::default() });
-    let key = TrainKey { graph: 1, row: vec![] };
+    let key = TrainKey { graph: 1, row: vec![], batching: Arc::clone(&batching) };
     let (ticket, turn) = lanes.board(&request("b", Class::Standard), &key, &batching, "b").unwrap();
     drop(ticket);
     assert!(turn.unwrap().wait().await.is_err());

@@ -32,10 +32,14 @@ fn url(function: &str) -> Result<String, Problem> {
 /// `POST /v1/functions/{name}/revisions`
 pub async fn deploy(
     State(node): State<Arc<Node>>,
-    FunctionName(name): FunctionName,
+    name: Result<FunctionName, Problem>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
+    let FunctionName(name) = match name {
+        Ok(name) => name,
+        Err(problem) => return Err(upload::refused(problem, body).await),
+    };
     let (place, body) = upload::place(&node, body).await?;
     let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
     // Detached, so that a client that goes away cannot leave a change half made.

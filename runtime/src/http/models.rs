@@ -15,6 +15,7 @@ use weir_gpu::{Format, ResidentGraph, SYSTEM};
 use super::problem::{Code, Problem};
 use super::{ModelName, tenant, upload};
 use crate::model::{Model, ModelConfig};
+use crate::name::Name;
 use crate::node::Node;
 
 /// The query of `PUT /v1/models/{name}`.
@@ -54,17 +55,14 @@ pub fn is_of(graph: &ResidentGraph, model: &Model) -> bool {
 /// `PUT /v1/models/{name}?format=onnx`
 pub async fn upload(
     State(node): State<Arc<Node>>,
-    ModelName(name): ModelName,
+    name: Result<ModelName, Problem>,
     query: Result<Query<UploadQuery>, QueryRejection>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let Query(UploadQuery { format }) = query.map_err(|error| {
-        Problem::new(
-            Code::InvalidRequest,
-            format!("say the model's format: ?format=onnx ({})", error.body_text()),
-        )
-    })?;
-    let format: Format = format.parse()?;
+    let (name, format) = match meant(name, query) {
+        Ok(meant) => meant,
+        Err(problem) => return Err(upload::refused(problem, body).await),
+    };
     let (place, body) = upload::place(&node, body).await?;
     let upload = upload::model(&node, body).await?;
     // Detached, so that a client that goes away cannot leave a change half made.
@@ -87,6 +85,21 @@ pub async fn configure(
     let config: ModelConfig = upload::json(&node, request).await?;
     let model = node.configure_model(&tenant()?, &name, config).await?;
     Ok(Json(view(&model, &node.service.stats().resident)))
+}
+
+/// The model that an upload is for, and its format.
+fn meant(
+    name: Result<ModelName, Problem>,
+    query: Result<Query<UploadQuery>, QueryRejection>,
+) -> Result<(Name, Format), Problem> {
+    let ModelName(name) = name?;
+    let Query(UploadQuery { format }) = query.map_err(|error| {
+        Problem::new(
+            Code::InvalidRequest,
+            format!("say the model's format: ?format=onnx ({})", error.body_text()),
+        )
+    })?;
+    Ok((name, format.parse()?))
 }
 
 /// `GET /v1/models`

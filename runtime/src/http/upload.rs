@@ -45,11 +45,14 @@ const DRAINING: Duration = Duration::from_secs(5);
 pub async fn place(node: &Node, body: Body) -> Result<(OwnedSemaphorePermit, Body), Problem> {
     match node.upload() {
         Ok(place) => Ok((place, body)),
-        Err(problem) => {
-            let _ = tokio::time::timeout(DRAINING, drain(body)).await;
-            Err(problem)
-        }
+        Err(problem) => Err(refused(problem, body).await),
     }
+}
+
+/// A refusal of an upload whose body nobody has read.
+pub async fn refused(problem: Problem, body: Body) -> Problem {
+    let _ = tokio::time::timeout(DRAINING, drain(body)).await;
+    problem
 }
 
 async fn drain(mut body: Body) {

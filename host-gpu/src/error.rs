@@ -45,9 +45,15 @@ pub enum Error {
     /// A model's input or output has an element type that no tensor here can carry.
     #[error("{what} has element type {dtype}, which is not supported")]
     UnsupportedDtype { what: String, dtype: String },
-    /// A device was asked for that the machine does not have.
-    #[error("no GPU on this machine: ask for `cpu`, or run where there is a GPU")]
-    NoGpu,
+    /// A device was asked for that is not there to be used.
+    #[error("no GPU here: {reason}")]
+    NoGpu { reason: String },
+    /// A model that runs on the CPU only.
+    #[error("the model cannot run on a GPU, only on `cpu`: {0}")]
+    NotOnGpu(String),
+    /// The device has stopped working.
+    #[error("device `{device}` has failed, and does not work until the server is started again")]
+    DeviceFailed { device: String },
     /// The device's queue is full.
     #[error("device `{device}` has {queued} jobs waiting, the most it may have")]
     QueueFull { device: String, queued: usize },

@@ -67,7 +67,7 @@ pub fn examine(
     shapes: Option<&[Vec<usize>]>,
     limits: &ModelLimits,
 ) -> Result<Report, Error> {
-    let examine = || Tract { limits: *limits }.examine(format, bytes, shapes);
+    let examine = || Tract { limits: *limits, accelerator: None }.examine(format, bytes, shapes);
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("examine".to_owned()).stack_size(STACK);
         match thread.spawn_scoped(scope, examine) {

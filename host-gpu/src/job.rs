@@ -124,6 +124,10 @@ impl<P> Between for Turn<'_, P> {
         Ok(())
     }
 
+    fn will_wait(&mut self) -> bool {
+        self.run.yields && self.run.lane.is_to_make_way()
+    }
+
     fn after(&mut self, bytes: u64) {
         // Never more than before, but where rounding has it that one has a byte more; it is had at the next operator.
         let _ = self.hold(bytes);

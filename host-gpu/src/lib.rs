@@ -12,7 +12,7 @@
 //! model.rs       formats, signatures, and the check of a request against a signature
 //! examine.rs     what a model may need, and who opens it first
 //! backend/       what turns model bytes into a graph and runs it (tract)
-//! device/        what the machine has
+//! device/        what the machine has: its cores, and a GPU (cuda.rs)
 //! quota.rs       the ledger of a device's memory, as it is planned
 //! residency.rs   which graphs are in memory, who holds them there, and which make room
 //! sched/         whose turn it is: fair.rs (pure: who is next), batch.rs (pure: who rides along), times.rs (pure: how
@@ -34,7 +34,7 @@ mod service;
 pub mod simulate;
 mod tensor;
 
-pub use device::{DeviceKind, DeviceStats, GpuFolders, GpuPart, gpu_parts};
+pub use device::{DeviceKind, DeviceStats, DriverMemory, GpuConfig, GpuFolders, GpuPart, gpu_parts};
 pub use error::Error;
 pub use examine::{ENGINE, Examiner, InProcess, ModelLimits, Report, examine};
 pub use model::{Dim, Format, ModelBytes, ModelPolicy, ModelSource, Signature, TensorSpec};

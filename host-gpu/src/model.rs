@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -63,7 +64,16 @@ pub struct ModelPolicy {
     /// Held once for all tenants, and by none of them: its weights are on the account of the system.
     pub public: bool,
     pub keep: Keep,
+    /// How long it stays in host memory, read and ready, after it has been put on a device with memory of its own. It makes
+    /// room for others there.
+    pub host_keep_alive: Duration,
     pub batching: Arc<Batching>,
+}
+
+impl ModelPolicy {
+    pub(crate) fn keep_on_host(&self) -> Keep {
+        Keep { keep_alive: self.host_keep_alive, ..Keep::default() }
+    }
 }
 
 /// A model's bytes, or the file that holds them. Files are read only when a graph is loaded.

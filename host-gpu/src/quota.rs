@@ -6,10 +6,10 @@
 //! what is in use, to the byte.
 //!
 //! All books of a device are behind one lock, which is what makes that sum true at any moment. It is held for a
-//! look-up and a few additions. An account is there as long as it has bytes or a quota: tenants that come and go
-//! leave nothing.
+//! look-up and a few additions. An account is there as long as it has bytes or a quota of its own: tenants that come and
+//! go leave nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
@@ -79,10 +79,14 @@ pub(crate) struct Ledger {
     books: Mutex<Books>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Books {
     used: u64,
     accounts: BTreeMap<Arc<str>, AccountStats>,
+    /// What a tenant may have that has not been given a quota.
+    default_quota: Option<u64>,
+    /// Tenants that have been given another one.
+    given: HashMap<Arc<str>, Option<u64>>,
 }
 
 /// Bytes on a tenant's account, given back on drop.
@@ -95,15 +99,27 @@ pub(crate) struct Reserved {
 }
 
 impl Ledger {
-    /// The books of `device`, of which `capacity` bytes may be used.
-    pub fn new(device: &str, capacity: u64) -> Arc<Self> {
-        Arc::new(Self { device: device.into(), capacity, books: Mutex::default() })
+    /// The books of `device`, of which `capacity` bytes may be used, and `quota` by a tenant that nobody gives another one.
+    /// The account [`SYSTEM`] has none.
+    pub fn new(device: &str, capacity: u64, quota: Option<u64>) -> Arc<Self> {
+        let given = HashMap::new();
+        let books = Books { used: 0, accounts: BTreeMap::new(), default_quota: quota, given };
+        Arc::new(Self { device: device.into(), capacity, books: Mutex::new(books) })
+    }
+
+    pub fn device(&self) -> &Arc<str> {
+        &self.device
     }
 
     /// Sets the most bytes that a tenant may have, or takes that limit away. One below what the tenant has takes
     /// nothing from it, but the tenant gets no more until it is under it again.
     pub fn set_quota(&self, tenant: &Arc<str>, quota: Option<u64>) {
         let mut books = self.lock();
+        if quota == books.default_quota {
+            books.given.remove(tenant);
+        } else {
+            books.given.insert(Arc::clone(tenant), quota);
+        }
         books.account(tenant).quota = quota;
         books.forget_if_empty(tenant);
     }
@@ -135,8 +151,10 @@ impl Ledger {
         }
         let within = |used: u64, limit: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
         let mut books = self.lock();
-        if let Some(account) = books.accounts.get(tenant)
-            && let (Some(limit), used) = (account.quota, account.total())
+        let account = books.accounts.get(tenant);
+        let used = account.map_or(0, AccountStats::total);
+        let quota = account.map_or_else(|| books.quota(tenant), |account| account.quota);
+        if let Some(limit) = quota
             && within(used, limit).is_none()
         {
             return Err(Error::TenantMemory { tenant: tenant.to_string(), requested: bytes, used, limit });
@@ -166,13 +184,23 @@ impl Ledger {
 }
 
 impl Books {
+    /// The quota of a tenant without an account.
+    fn quota(&self, tenant: &Arc<str>) -> Option<u64> {
+        match self.given.get(tenant) {
+            Some(given) => *given,
+            None => self.default_quota.filter(|_| **tenant != *SYSTEM),
+        }
+    }
+
     fn account(&mut self, tenant: &Arc<str>) -> &mut AccountStats {
-        let empty = || AccountStats::empty(Arc::clone(tenant));
+        let quota = self.quota(tenant);
+        let empty = || AccountStats { quota, ..AccountStats::empty(Arc::clone(tenant)) };
         self.accounts.entry(Arc::clone(tenant)).or_insert_with(empty)
     }
 
     fn forget_if_empty(&mut self, tenant: &Arc<str>) {
-        if self.accounts.get(tenant).is_some_and(|account| account.quota.is_none() && account.total() == 0) {
+        let is_empty = self.accounts.get(tenant).is_some_and(|account| account.total() == 0);
+        if is_empty && !self.given.contains_key(tenant) {
             self.accounts.remove(tenant);
         }
     }
@@ -227,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_is_reserved_comes_back_and_no_more_is_given_than_there_is() {
-        let (ledger, t) = (Ledger::new("cpu", 10), "t".into());
+        let (ledger, t) = (Ledger::new("cpu", 10, None), "t".into());
         let six = ledger.reserve(&t, Kind::Weights, 6).unwrap();
         let refused = ledger.reserve(&t, Kind::Activations, 5).unwrap_err();
         assert_eq!(refused, Error::DeviceMemory { requested: 5, used: 6, limit: 10 });
@@ -244,7 +272,7 @@ mod tests {
 
     #[test]
     fn sums_that_pass_the_largest_number_are_refused() {
-        let (ledger, t) = (Ledger::new("cpu", u64::MAX), "t".into());
+        let (ledger, t) = (Ledger::new("cpu", u64::MAX, None), "t".into());
         ledger.set_quota(&t, Some(u64::MAX));
         let _most = ledger.reserve(&t, Kind::Weights, u64::MAX).unwrap();
         assert!(matches!(ledger.reserve(&t, Kind::Weights, 1), Err(Error::TenantMemory { .. })));
@@ -256,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_quota_below_what_is_held_takes_nothing_and_gives_nothing() {
-        let (ledger, t) = (Ledger::new("cpu", 100), "t".into());
+        let (ledger, t) = (Ledger::new("cpu", 100, None), "t".into());
         let mut held = ledger.reserve(&t, Kind::Weights, 50).unwrap();
         ledger.set_quota(&t, Some(20));
         assert_eq!(ledger.snapshot().accounts[0].total(), 50);
@@ -269,6 +297,23 @@ mod tests {
         assert!(ledger.reserve(&t, Kind::Activations, 1).is_ok());
         ledger.set_quota(&t, None);
         held.resize(100).unwrap();
+    }
+
+    #[test]
+    fn who_has_been_given_no_quota_has_the_default_one() {
+        let ledger = Ledger::new("cpu", 1000, Some(100));
+        let (t, system): (Arc<str>, Arc<str>) = ("t".into(), SYSTEM.into());
+        assert!(ledger.reserve(&t, Kind::Weights, 101).is_err());
+        let held = ledger.reserve(&t, Kind::Weights, 100).unwrap();
+        assert_eq!(ledger.snapshot().accounts[0].quota, Some(100));
+        assert!(ledger.reserve(&t, Kind::Activations, 1).is_err());
+        let _public = ledger.reserve(&system, Kind::Weights, 500).unwrap();
+        ledger.set_quota(&t, None);
+        assert!(ledger.reserve(&t, Kind::Activations, 100).is_ok());
+        drop(held);
+        assert!(ledger.reserve(&t, Kind::Weights, 300).is_ok(), "what it was given stays, also while it has nothing");
+        ledger.set_quota(&t, Some(100));
+        assert_eq!(ledger.snapshot().accounts.len(), 1, "one that has the default again, and nothing, leaves nothing");
     }
 
     #[derive(Debug, Clone)]
@@ -314,7 +359,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_books_are_those_of_a_plain_list(steps in vec(step(), 0..200)) {
-            let ledger = Ledger::new("cpu", 1000);
+            let ledger = Ledger::new("cpu", 1000, None);
             let tenants: [Arc<str>; 4] = ["a".into(), "b".into(), "c".into(), SYSTEM.into()];
             let (mut naive, mut held) = (Naive::default(), Vec::<Reserved>::new());
             for step in steps {
@@ -368,7 +413,7 @@ mod tests {
 
     #[test]
     fn sixty_four_tenants_at_once_leave_the_books_as_they_were() {
-        let ledger = Ledger::new("cpu", 10_000);
+        let ledger = Ledger::new("cpu", 10_000, None);
         let _reserve = ledger.reserve(&SYSTEM.into(), Kind::Reserve, 100).unwrap();
         let baseline = ledger.snapshot();
         let running = AtomicUsize::new(64);

@@ -32,8 +32,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Error;
-use crate::backend::{Graph, MAX_PLANS, Shapes};
-use crate::model::{ModelSource, Signature};
+use crate::backend::{Graph, MAX_PLANS, Parsed, Shapes};
+use crate::model::ModelSource;
 use crate::quota::{Kind, Ledger, Reserved};
 
 pub use eviction::Eviction;
@@ -45,6 +45,16 @@ use eviction::{Candidate, Uses, choose};
 pub(crate) struct Key {
     pub owner: Arc<str>,
     pub digest: Arc<str>,
+    pub tier: Tier,
+}
+
+/// What a model is in memory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tier {
+    /// To run on this memory's device.
+    Device,
+    /// To be put on a device that has memory of its own, without being read again.
+    Host,
 }
 
 /// What becomes of a graph that nobody holds. By default it goes at once.
@@ -61,11 +71,17 @@ pub struct Keep {
 /// Shapes that a graph remembers having been examined for.
 const MAX_EXAMINED: usize = 1024;
 
+/// What is in memory of a model, by its [`Tier`].
+pub(crate) enum Form {
+    Graph(Box<dyn Graph>),
+    Parsed(Box<dyn Parsed>),
+}
+
 /// A model in memory, and what is known about preparing it for more shapes.
 pub(crate) struct Resident {
     /// Tells it from all others that were or will be in memory.
     pub id: u64,
-    pub graph: Box<dyn Graph>,
+    form: Form,
     /// Where it came from, to examine it for shapes that it has not been examined for.
     pub model: ModelSource,
     /// The oldest first.
@@ -82,15 +98,19 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// A graph that was loaded with `reserved` for it, on its owner's account.
-    pub fn new(graph: Box<dyn Graph>, model: ModelSource, reserved: Reserved) -> Self {
+    /// A model that was loaded with `reserved` for it, on its owner's account.
+    pub fn new(form: Form, model: ModelSource, reserved: Reserved) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
+        let examined = match &form {
+            // The examination before the load looked at these.
+            Form::Graph(graph) => VecDeque::from([graph.single()]),
+            Form::Parsed(_) => VecDeque::new(),
+        };
         Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             alone: AtomicBool::new(false),
-            // The examination before the load looked at these.
-            examined: Mutex::new(VecDeque::from([graph.single()])),
-            graph,
+            examined: Mutex::new(examined),
+            form,
             model,
             preparing: Arc::default(),
             memory: reserved.bytes(),
@@ -99,17 +119,37 @@ impl Resident {
         }
     }
 
+    /// # Errors
+    /// [`Error::Engine`] for a model that is not on a device; no lease is on one.
+    pub fn graph(&self) -> Result<&dyn Graph, Error> {
+        match &self.form {
+            Form::Graph(graph) => Ok(&**graph),
+            Form::Parsed(_) => Err(Error::Engine("the model is not on a device".to_owned())),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Engine`] for a model that is on a device.
+    pub fn parsed(&self) -> Result<&dyn Parsed, Error> {
+        match &self.form {
+            Form::Parsed(parsed) => Ok(&**parsed),
+            Form::Graph(_) => Err(Error::Engine("the model has been prepared".to_owned())),
+        }
+    }
+
     /// Takes memory for one more plan, unless the graph has it for as many as it keeps. Called by one at a time.
     ///
     /// # Errors
     /// As [`Residency::reserve`].
-    pub fn reserve(&self, residency: &Residency) -> Result<(), Error> {
+    pub fn reserve(&self, residency: &Residency) -> Result<Option<Reserved>, Error> {
         // Not held while others make room: whoever counts this graph's bytes must not wait for that.
-        if self.reserved().len() <= MAX_PLANS {
-            let more = residency.reserve(&self.owner, Kind::Weights, self.memory)?;
-            self.reserved().push(more);
-        }
-        Ok(())
+        let wanted = self.reserved().len() <= MAX_PLANS;
+        wanted.then(|| residency.reserve(&self.owner, Kind::Weights, self.memory)).transpose()
+    }
+
+    /// There is one more plan, which has this memory.
+    pub fn has(&self, more: Option<Reserved>) {
+        self.reserved().extend(more);
     }
 
     /// Whether requests for it may ride together.
@@ -132,7 +172,7 @@ impl Resident {
 
     /// Whether preparing the graph for these shapes can do what no examination has seen.
     pub fn needs_examination(&self, shapes: &Shapes) -> bool {
-        self.graph.made_per_shape()
+        self.graph().is_ok_and(|graph| graph.made_per_shape())
             && !self.examined.lock().unwrap_or_else(PoisonError::into_inner).contains(shapes)
     }
 
@@ -256,8 +296,12 @@ struct Claim {
 /// A graph that is in memory.
 #[derive(Debug, Clone)]
 pub struct ResidentGraph {
+    /// The device in whose memory it is.
+    pub device: Arc<str>,
     pub owner: Arc<str>,
     pub digest: Arc<str>,
+    /// Whether it only waits in host memory to be put on a device.
+    pub waits: bool,
     /// How many hold it.
     pub leases: usize,
     /// Bytes of the device's memory.
@@ -265,6 +309,8 @@ pub struct ResidentGraph {
     /// How long nobody has held it; absent while someone does.
     pub idle: Option<Duration>,
     pub pinned: bool,
+    /// Operators that run on the CPU because the device has none of them.
+    pub host_operators: Vec<String>,
 }
 
 impl Residency {
@@ -426,12 +472,15 @@ impl Residency {
         let loaded = slots.iter().filter_map(|(key, slot)| Some((key, slot, slot.loaded()?)));
         loaded
             .map(|(key, slot, loaded)| ResidentGraph {
+                device: Arc::clone(self.ledger.device()),
+                waits: key.tier == Tier::Host,
                 owner: Arc::clone(&key.owner),
                 digest: Arc::clone(&key.digest),
                 leases: slot.leases,
                 bytes: loaded.resident.bytes(),
                 idle: slot.idle_since.map(|since| now.saturating_duration_since(since)),
                 pinned: slot.keep.pin,
+                host_operators: loaded.resident.graph().map(|graph| graph.host_operators()).unwrap_or_default(),
             })
             .collect()
     }
@@ -491,10 +540,6 @@ impl Drop for Claim {
 }
 
 impl Hold {
-    pub fn signature(&self) -> &Signature {
-        self.resident.graph.signature()
-    }
-
     /// The model's digest.
     pub fn digest(&self) -> &str {
         &self.claim.key.digest

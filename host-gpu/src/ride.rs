@@ -14,12 +14,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::Error;
+use crate::device::Device;
 use crate::error::nanos;
 use crate::job::{Present, Took, Waiter};
 use crate::residency::Resident;
 use crate::sched::batch::{Filling, split};
 use crate::sched::lane::{Request, TrainKey, Turn};
-use crate::service::{Cost, Inner, Job, Lease, Service, no_longer_than, within};
+use crate::service::{Cost, Job, Lease, Service, no_longer_than, within};
 use crate::tensor::Tensor;
 
 /// What a request brings along.
@@ -54,9 +55,9 @@ impl Service {
         let (gone, inputs) = (Arc::clone(&present.0), inputs.to_vec());
         let passenger = Passenger { request: request.clone(), inputs, gone, departs, answer };
         let asked = Instant::now();
-        let (ticket, turn) = self.0.lanes.board(&request, &key, &lease.batching, passenger)?;
+        let (ticket, turn) = lease.device.lanes.board(&request, &key, &lease.batching, passenger)?;
         if let Some(turn) = turn {
-            tokio::spawn(drive(Arc::clone(&self.0), turn, Arc::clone(resident)));
+            tokio::spawn(drive(Arc::clone(&lease.device), turn, Arc::clone(resident)));
         }
         // If nobody drives the train any more, there is no answer, and the request is run alone.
         let departed = departed.map(|_| Ok(()));
@@ -71,7 +72,7 @@ impl Service {
 }
 
 /// Waits for a train's lane, and runs it.
-async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>) {
+async fn drive(device: Arc<Device>, turn: Turn<Passenger>, resident: Arc<Resident>) {
     let Ok(mut lane) = turn.wait().await else { return };
     let Some((riders, filling)) = lane.riders() else { return };
     let mut passengers = Vec::with_capacity(riders.len());
@@ -87,14 +88,14 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
     let job = AtomicU64::new(lane.job().unwrap_or(0));
     let run = async {
         let inputs = stack(&passengers, filling)?;
-        let plan = match resident.graph.ready(&inputs)? {
+        let plan = match resident.graph()?.ready(&inputs)? {
             Some(plan) => plan,
             None => {
                 // Nobody holds a lane meanwhile.
                 drop(lane);
-                let plan = inner.ready(Arc::clone(&resident), &inputs).await?;
+                let plan = device.ready(Arc::clone(&resident), &inputs).await?;
                 let requests: Vec<Request> = passengers.iter().map(|(request, ..)| request.clone()).collect();
-                lane = inner.lanes.acquire(&requests).await?;
+                lane = device.lanes.acquire(&requests).await?;
                 job.store(lane.job().unwrap_or(0), Ordering::Relaxed);
                 plan
             }
@@ -102,10 +103,8 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
         let waiter =
             |(request, _, gone): (Request, _, _)| Waiter { tenant: request.tenant, rows: request.rows, gone };
         let waiters = passengers.into_iter().map(waiter).collect();
-        let run = inner.on(lane, plan, &resident, waiters, filling);
-        let run = tokio::task::spawn_blocking(move || run.run(inputs));
-        let (outputs, took) = run.await.unwrap_or_else(|error| Err(Error::from_join(error)))?;
-        Ok((outputs, took))
+        let run = device.on(lane, plan, &resident, waiters, filling);
+        device.run(move || run.run(inputs)).await
     };
     let all_gone = join_all(answers.iter_mut().map(oneshot::Sender::closed));
     let ridden = tokio::select! {
@@ -114,7 +113,7 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
         _ = all_gone => {
             // Nobody waits: what runs stops at its next operator, and what makes way does not come back.
             flags.iter().for_each(|gone| gone.store(true, Ordering::Relaxed));
-            inner.lanes.cancel(job.load(Ordering::Relaxed));
+            device.lanes.cancel(job.load(Ordering::Relaxed));
             return;
         }
     };
@@ -125,8 +124,8 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
     match ridden {
         Ok(parts) => {
             if rows.len() > 1 {
-                inner.batches.fetch_add(1, Ordering::Relaxed);
-                inner.batched.fetch_add(u64::try_from(rows.len()).unwrap_or(0), Ordering::Relaxed);
+                device.batches.fetch_add(1, Ordering::Relaxed);
+                device.batched.fetch_add(u64::try_from(rows.len()).unwrap_or(0), Ordering::Relaxed);
             }
             for (answer, part) in answers.into_iter().zip(parts) {
                 let _ = answer.send(Some(part));

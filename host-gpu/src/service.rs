@@ -6,24 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::FutureExt;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::Error;
-use crate::backend::{Backend, Plan, Shapes, Tract};
-use crate::device::{DeviceKind, DeviceStats};
+use crate::device::{Device, DeviceKind, DeviceStats, GpuConfig};
 use crate::error::nanos;
 use crate::examine::{Examiner, ModelLimits, Report};
 use crate::job::{Present, Run, Took, Waiter};
-use crate::model::{ModelSource, Signature};
-use crate::quota::{Kind, Ledger, Reserved, SYSTEM};
-use crate::residency::{Eviction, Hold, Keep, Key, Residency, Resident, ResidentGraph};
-use crate::ride::Passenger;
+use crate::model::{ModelPolicy, ModelSource, Signature};
+use crate::quota::SYSTEM;
+use crate::residency::{Eviction, Hold, ResidentGraph};
 use crate::sched::Class;
 use crate::sched::batch::{Batching, Filling};
 use crate::sched::fair::Sharing;
-use crate::sched::lane::{Lane, Lanes, Request, TenantShare};
+use crate::sched::lane::{Request, TenantShare};
 use crate::tensor::Tensor;
 
 /// A graph whose runs are surely shorter runs on its caller's thread: waking another one would take longer than that.
@@ -46,6 +42,8 @@ pub struct DeviceConfig {
     pub eviction: Eviction,
     /// What a model may need.
     pub model: ModelLimits,
+    /// The GPU, if one is to be used.
+    pub gpu: Option<GpuConfig>,
 }
 
 impl Default for DeviceConfig {
@@ -58,6 +56,7 @@ impl Default for DeviceConfig {
             tenant: TenantShare::default(),
             eviction: Eviction::default(),
             model: ModelLimits::default(),
+            gpu: None,
         }
     }
 }
@@ -104,7 +103,7 @@ pub struct Cost {
 }
 
 /// Counters since the start, and the state of the moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Stats {
     /// Graphs loaded.
     pub loads: u64,
@@ -136,30 +135,20 @@ pub struct Stats {
 pub struct Service(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    backend: Tract,
-    pub lanes: Lanes<Passenger>,
-    ledger: Arc<Ledger>,
-    /// The quota of a tenant that has not been given one.
-    tenant_memory: Option<u64>,
-    pub residency: Arc<Residency>,
-    /// Opens what tenants bring, before the engine here does.
-    examiner: Arc<dyn Examiner>,
-    /// Permits of graphs that are made ready for new shapes.
-    preparations: Arc<Semaphore>,
-    /// Permits of models that are loaded.
-    loading: Arc<Semaphore>,
+    cpu: Arc<Device>,
+    /// The GPU, or why there is none: a sentence.
+    gpu: Result<Arc<Device>, String>,
     inferences: AtomicU64,
     failed_inferences: AtomicU64,
-    pub batches: AtomicU64,
-    pub batched: AtomicU64,
-    operators: Arc<AtomicU64>,
 }
 
 /// A tenant's hold on a graph, which keeps it in memory.
 #[derive(Debug)]
 pub struct Lease {
     pub(crate) tenant: Arc<str>,
+    pub(crate) device: Arc<Device>,
     pub(crate) hold: Hold,
+    signature: Signature,
     pub(crate) batching: Arc<Batching>,
     /// Nanoseconds of its load that no inference has been told of.
     untold: AtomicU64,
@@ -167,7 +156,12 @@ pub struct Lease {
 
 impl Lease {
     pub fn signature(&self) -> &Signature {
-        self.hold.signature()
+        &self.signature
+    }
+
+    /// The name of the device that it is on.
+    pub fn device(&self) -> &str {
+        self.device.name
     }
 
     /// The model's digest.
@@ -181,35 +175,35 @@ impl Lease {
     }
 }
 
-const CPU: &str = "cpu0";
-
 impl Service {
+    /// Starts the devices. A GPU takes a while; where there is none that works, there is none.
     pub fn new(config: &DeviceConfig, examiner: Arc<dyn Examiner>) -> Self {
-        let cores = || std::thread::available_parallelism().ok();
-        let lanes = config.cpu_lanes.or_else(cores).unwrap_or(NonZeroUsize::MIN);
-        let ledger = Ledger::new(CPU, config.memory);
-        Self(Arc::new(Inner {
-            backend: Tract { limits: config.model },
-            lanes: Lanes::new(CPU, lanes, config.queue, config.sharing, config.tenant.clone()),
-            residency: Residency::new(Arc::clone(&ledger), config.eviction),
-            ledger,
-            tenant_memory: config.tenant.memory,
-            examiner,
-            preparations: Arc::new(Semaphore::new(lanes.get())),
-            loading: Arc::new(Semaphore::new(lanes.get())),
-            inferences: AtomicU64::new(0),
-            failed_inferences: AtomicU64::new(0),
-            batches: AtomicU64::new(0),
-            batched: AtomicU64::new(0),
-            operators: Arc::default(),
-        }))
+        let gpu = match &config.gpu {
+            Some(gpu) => Device::gpu(config, gpu, Arc::clone(&examiner)),
+            None => Err("it is turned off".to_owned()),
+        };
+        Self::of(Device::cpu(config, examiner), gpu)
+    }
+
+    pub(crate) fn of(cpu: Arc<Device>, gpu: Result<Arc<Device>, String>) -> Self {
+        let (inferences, failed_inferences) = Default::default();
+        Self(Arc::new(Inner { cpu, gpu, inferences, failed_inferences }))
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &Arc<Device>> {
+        std::iter::once(&self.0.cpu).chain(&self.0.gpu)
     }
 
     /// Sets what a tenant may have of the devices, from now on. What it has over a smaller quota stays until it is let go.
-    pub fn set_tenant(&self, tenant: &str, share: TenantShare) {
-        let tenant = tenant.into();
-        self.0.ledger.set_quota(&tenant, share.memory);
-        self.0.lanes.set_share(&tenant, share);
+    pub fn set_tenant(&self, tenant: &str, share: &TenantShare) {
+        let tenant: Arc<str> = tenant.into();
+        self.0.cpu.set_quota(&tenant, share.memory);
+        if let Ok(gpu) = &self.0.gpu {
+            gpu.set_quota(&tenant, share.gpu_memory);
+        }
+        for device in self.devices() {
+            device.lanes.set_share(&tenant, share.clone());
+        }
     }
 
     /// Has a model examined, to learn its signature and what it needs where axes that vary have one element.
@@ -217,7 +211,7 @@ impl Service {
     /// # Errors
     /// What the engine has against it, or that it needs too much: see [`crate::examine`]; [`Error::Died`].
     pub async fn inspect(&self, model: &ModelSource) -> Result<Report, Error> {
-        self.0.examiner.examine(model, None).await
+        self.0.cpu.examine(model).await
     }
 
     /// Puts a model on a device, or finds it there. The graph stays while the lease lives, and after that as the model's
@@ -227,40 +221,21 @@ impl Service {
     /// [`Error::NoGpu`] for a GPU on a machine without one; what the engine has against the model;
     /// [`Error::TenantMemory`], [`Error::DeviceMemory`] where it does not fit and nothing idle can make room.
     pub async fn load(&self, tenant: &str, model: &ModelSource, device: DeviceKind) -> Result<Lease, Error> {
-        self.has_device(device)?;
-        if self.0.tenant_memory.is_some() && !self.0.lanes.has_share(tenant) {
-            self.0.ledger.set_quota(&tenant.into(), self.0.tenant_memory);
-        }
-        let owner = if model.policy.public { SYSTEM } else { tenant };
-        let key = Key { owner: owner.into(), digest: Arc::clone(&model.digest) };
-        let load = || {
-            let (inner, model, owner) = (Arc::clone(&self.0), model.clone(), Arc::clone(&key.owner));
-            let loading = async move {
-                let memory = match model.examined {
-                    Some(memory) => memory,
-                    None => inner.examiner.examine(&model, None).await?.memory,
-                };
-                // A load that has begun goes on, also if nobody waits for it any more: there are only so many.
-                let permit = Arc::clone(&inner.loading).acquire_owned().await;
-                let permit = permit.map_err(|_| Error::Cancelled)?;
-                let loading = tokio::task::spawn_blocking(move || {
-                    let _permit = permit;
-                    let reserved = inner.residency.reserve(&owner, Kind::Weights, memory)?;
-                    inner.load(model, reserved)
-                });
-                loading.await.unwrap_or_else(|error| Err(Error::from_join(error)))
-            };
-            loading.boxed()
-        };
-        let hold = self.0.residency.lease(key.clone(), model.policy.keep, load).await?;
+        let device = self.device(device)?;
+        let host = (!Arc::ptr_eq(device, &self.0.cpu)).then_some(&self.0.cpu);
+        let hold = device.lease(host, &owner(tenant, model), model).await?;
         let untold = AtomicU64::new(hold.load_time().map_or(0, nanos));
-        Ok(Lease { tenant: tenant.into(), hold, batching: Arc::clone(&model.policy.batching), untold })
+        let signature = hold.resident().graph()?.signature().clone();
+        let batching = Arc::clone(&model.policy.batching);
+        Ok(Lease { tenant: tenant.into(), device: Arc::clone(device), hold, signature, batching, untold })
     }
 
-    /// Has a graph kept in another way from now on, if it is in memory: with the default, it goes when nobody holds it.
-    pub fn keep(&self, tenant: &str, model: &ModelSource, keep: Keep) {
-        let owner = if model.policy.public { SYSTEM } else { tenant };
-        self.0.residency.set_keep(&Key { owner: owner.into(), digest: Arc::clone(&model.digest) }, keep);
+    /// Has a model's graphs kept in another way from now on, where they are in memory: with the default, they go when
+    /// nobody holds them.
+    pub fn keep(&self, tenant: &str, model: &ModelSource, policy: &ModelPolicy) {
+        for device in self.devices() {
+            device.keep(&owner(tenant, model), model, policy);
+        }
     }
 
     /// Runs a graph once: checks the inputs, waits for a lane, runs. Dropping the future takes the job out of the
@@ -282,6 +257,7 @@ impl Service {
     }
 
     async fn run(&self, lease: &Lease, inputs: Vec<(String, Tensor)>, job: Job) -> Result<Inference, Error> {
+        lease.device.works()?;
         let signature = lease.signature();
         let inputs = signature.order_inputs(inputs)?;
         let rides = !job.alone && lease.batching.is_on() && lease.hold.resident().rides();
@@ -305,19 +281,19 @@ impl Service {
         inputs: Vec<Tensor>,
         job: Job,
     ) -> Result<(Vec<Tensor>, Cost), Error> {
-        let resident = lease.hold.resident();
-        let plan = match resident.graph.ready(&inputs)? {
+        let (device, resident) = (&lease.device, lease.hold.resident());
+        let plan = match resident.graph()?.ready(&inputs)? {
             Some(plan) => plan,
             None => {
-                let preparing = self.0.ready(Arc::clone(resident), &inputs);
+                let preparing = device.ready(Arc::clone(resident), &inputs);
                 within(job.deadline, "preparing the graph for these shapes", preparing).await?
             }
         };
-        let short = plan.steady().is_some_and(|took| took < SHORT);
+        let short = device.runs_anywhere() && plan.steady().is_some_and(|took| took < SHORT);
         let rows = lease.signature().rows(&inputs).unwrap_or(1);
         let asked = Instant::now();
         let request = lease.request(rows, job);
-        let waiting = self.0.lanes.acquire(std::slice::from_ref(&request));
+        let waiting = device.lanes.acquire(std::slice::from_ref(&request));
         let waiting = no_longer_than(job.queue_timeout, waiting);
         let lane = within(job.deadline, "waiting for a lane", waiting).await?;
         let queued = asked.elapsed();
@@ -328,21 +304,19 @@ impl Service {
         let run = Run {
             deadline: job.deadline,
             yields: !short,
-            ..self.0.on(lane, plan, resident, vec![waiter], Filling::default())
+            ..device.on(lane, plan, resident, vec![waiter], Filling::default())
         };
         let (outputs, took) = if short {
             run_here(run, inputs)?
         } else {
             // If nobody waits for it any more while it makes way, it ends there.
-            let (lanes, gone) = (self.0.lanes.clone(), Arc::clone(&present.0));
+            let (lanes, gone) = (device.lanes.clone(), Arc::clone(&present.0));
             let cancel = move |running| {
                 gone.store(true, Ordering::Relaxed);
                 lanes.cancel(running);
             };
             let _cancel = running.map(|running| OnDrop(Some(move || cancel(running))));
-            let run = tokio::task::spawn_blocking(move || run.run(inputs));
-            let run = run.map(|result| result.unwrap_or_else(|error| Err(Error::from_join(error))));
-            let answer = within(job.deadline, "running", run).await;
+            let answer = within(job.deadline, "running", device.run(move || run.run(inputs))).await;
             drop(present);
             answer?
         };
@@ -355,43 +329,46 @@ impl Service {
     /// # Errors
     /// [`Error::NoGpu`].
     pub fn has_device(&self, kind: DeviceKind) -> Result<(), Error> {
-        match kind {
-            DeviceKind::Cpu => Ok(()),
-            DeviceKind::Gpu => Err(Error::NoGpu),
+        self.device(kind).map(|_| ())
+    }
+
+    fn device(&self, kind: DeviceKind) -> Result<&Arc<Device>, Error> {
+        match (kind, &self.0.gpu) {
+            (DeviceKind::Cpu, _) => Ok(&self.0.cpu),
+            (DeviceKind::Gpu, Ok(gpu)) => Ok(gpu),
+            (DeviceKind::Gpu, Err(reason)) => Err(Error::NoGpu { reason: reason.clone() }),
         }
     }
 
     pub fn stats(&self) -> Stats {
-        let Inner { residency, ledger, lanes, .. } = &*self.0;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (memory, lanes) = (ledger.snapshot(), lanes.stats());
-        Stats {
-            loads: read(&residency.loads),
-            unloads: read(&residency.unloads),
-            evictions: read(&residency.evictions),
-            hits: read(&residency.hits),
-            failed_loads: read(&residency.failed_loads),
+        let mut stats = Stats {
             inferences: read(&self.0.inferences),
             failed_inferences: read(&self.0.failed_inferences),
-            batches: read(&self.0.batches),
-            batched: read(&self.0.batched),
-            operators: read(&self.0.operators),
-            memory: memory.used,
-            devices: vec![DeviceStats {
-                name: CPU.to_owned(),
-                kind: DeviceKind::Cpu,
-                lanes: lanes.total,
-                busy: lanes.busy,
-                queued: lanes.queued,
-                queued_by: lanes.queued_by,
-                suspended: lanes.suspended,
-                suspensions: lanes.suspensions,
-                device_time: lanes.device_time,
-                memory,
-            }],
-            resident: residency.resident(),
+            ..Stats::default()
+        };
+        for device in self.devices() {
+            let counts = device.counts();
+            stats.loads += counts.loads;
+            stats.unloads += counts.unloads;
+            stats.evictions += counts.evictions;
+            stats.hits += counts.hits;
+            stats.failed_loads += counts.failed_loads;
+            stats.batches += counts.batches;
+            stats.batched += counts.batched;
+            stats.operators += counts.operators;
+            stats.resident.extend(device.resident());
+            let device = device.stats();
+            stats.memory = stats.memory.saturating_add(device.memory.used);
+            stats.devices.push(device);
         }
+        stats
     }
+}
+
+/// On whose account a model's graph is.
+fn owner(tenant: &str, model: &ModelSource) -> Arc<str> {
+    if model.policy.public { SYSTEM.into() } else { tenant.into() }
 }
 
 impl Lease {
@@ -403,80 +380,6 @@ impl Lease {
             rows,
             deadline: job.deadline,
         }
-    }
-}
-
-impl Inner {
-    fn load(&self, model: ModelSource, mut reserved: Reserved) -> Result<Resident, Error> {
-        let graph = self.backend.load(model.format, &model.read()?)?;
-        // The examination counted a run's tensors too, which each run takes for itself.
-        if let Some(weights) = graph.weights().filter(|weights| *weights < reserved.bytes()) {
-            reserved.resize(weights)?;
-        }
-        Ok(Resident::new(graph, model, reserved))
-    }
-
-    /// A run of this graph on this lane.
-    pub fn on(
-        &self,
-        lane: Lane<Passenger>,
-        plan: Arc<dyn Plan>,
-        resident: &Arc<Resident>,
-        waiters: Vec<Waiter>,
-        filling: Filling,
-    ) -> Run<Passenger> {
-        Run {
-            plan,
-            _resident: Arc::clone(resident),
-            residency: Arc::clone(&self.residency),
-            lane,
-            yields: true,
-            deadline: None,
-            waiters,
-            filling,
-            operators: Arc::clone(&self.operators),
-        }
-    }
-
-    /// Makes a graph ready for shapes that it has not seen, before it asks for a lane: one shape of a graph at a time,
-    /// and as many at one time as there are lanes. A caller that leaves while it waits for its turn has no part in it;
-    /// once begun it goes on, even if the caller leaves.
-    pub async fn ready(
-        self: &Arc<Self>,
-        resident: Arc<Resident>,
-        inputs: &[Tensor],
-    ) -> Result<Arc<dyn Plan>, Error> {
-        let turn = Arc::clone(&resident.preparing).lock_owned().await;
-        // Whoever had the turn before may have wanted the same.
-        if let Some(plan) = resident.graph.ready(inputs)? {
-            return Ok(plan);
-        }
-        // Of the inputs only their shapes go on without the caller.
-        let shapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
-        let inner = Arc::clone(self);
-        let prepared = tokio::spawn(async move {
-            let plan = inner.prepare(resident, shapes).await;
-            drop(turn);
-            plan
-        });
-        prepared.await.unwrap_or_else(|error| Err(Error::from_join(error)))
-    }
-
-    async fn prepare(&self, resident: Arc<Resident>, shapes: Shapes) -> Result<Arc<dyn Plan>, Error> {
-        if resident.needs_examination(&shapes) {
-            self.examiner.examine(&resident.model, Some(shapes.clone())).await?;
-            resident.remember_examined(shapes.clone());
-        }
-        if resident.graph.made_per_shape() {
-            resident.reserve(&self.residency)?;
-        }
-        let permit = Arc::clone(&self.preparations).acquire_owned().await.map_err(|_| Error::Cancelled)?;
-        let prepare = move || {
-            let plan = resident.graph.prepare(shapes);
-            drop(permit);
-            plan
-        };
-        tokio::task::spawn_blocking(prepare).await.unwrap_or_else(|error| Err(Error::from_join(error)))
     }
 }
 

@@ -39,6 +39,7 @@ pub struct Settings {
     pub preparation: PreparationConfig,
     pub egress: EgressConfig,
     pub cpu: CpuConfig,
+    pub gpu: GpuConfig,
     pub tenant: TenantConfig,
     pub scheduling: SchedulingConfig,
     pub models: ModelsConfig,
@@ -55,6 +56,7 @@ impl Default for Settings {
             preparation: PreparationConfig::default(),
             egress: EgressConfig::default(),
             cpu: CpuConfig::default(),
+            gpu: GpuConfig::default(),
             tenant: TenantConfig::default(),
             scheduling: SchedulingConfig::default(),
             models: ModelsConfig::default(),
@@ -266,6 +268,50 @@ impl Default for CpuConfig {
     }
 }
 
+/// The GPU as a device.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GpuConfig {
+    pub mode: GpuMode,
+    /// Jobs that may run at one time, each on a stream of its own.
+    pub lanes: NonZeroUsize,
+    /// The most jobs that may wait for a lane.
+    pub queue: usize,
+    /// The most of its memory; all that is free at the start but a twentieth when absent.
+    pub memory: Option<Size>,
+    /// The most jobs that may have begun and wait to go on. Each holds a thread, a stream and its memory.
+    pub suspended: usize,
+    /// The most operators of a job that the host may be ahead of the device.
+    pub outstanding: NonZeroUsize,
+}
+
+/// Whether there is to be a GPU device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GpuMode {
+    /// If the machine has what it takes.
+    #[default]
+    Auto,
+    /// The server does not start without one.
+    Required,
+    Off,
+}
+
+impl Default for GpuConfig {
+    fn default() -> Self {
+        let weir_gpu::GpuConfig { lanes, queue, suspended, outstanding, .. } = weir_gpu::GpuConfig::default();
+        Self { mode: GpuMode::default(), lanes, queue, memory: None, suspended, outstanding }
+    }
+}
+
+impl From<&GpuConfig> for weir_gpu::GpuConfig {
+    fn from(gpu: &GpuConfig) -> Self {
+        let GpuConfig { lanes, queue, memory, suspended, outstanding, .. } = *gpu;
+        let memory = memory.map(Size::as_u64);
+        Self { lanes, queue, memory, suspended, outstanding, only_with: None }
+    }
+}
+
 /// What functions may log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -300,10 +346,14 @@ impl Settings {
     fn check(&self) -> Result<(), String> {
         self.tenant.check().map_err(|reason| format!("tenant.{reason}"))?;
         self.scheduling.check()?;
-        let (asked, most) = (self.models.keep_alive, self.limits.keep_alive);
-        if asked > most {
-            let (asked, most) = (humantime::format_duration(asked), humantime::format_duration(most));
-            return Err(format!("models.keep_alive is {asked}; limits.keep_alive allows {most}"));
+        let most = self.limits.keep_alive;
+        for (field, asked) in
+            [("keep_alive", self.models.keep_alive), ("host_keep_alive", self.models.host_keep_alive)]
+        {
+            if asked > most {
+                let (asked, most) = (humantime::format_duration(asked), humantime::format_duration(most));
+                return Err(format!("models.{field} is {asked}; limits.keep_alive allows {most}"));
+            }
         }
         Ok(())
     }

@@ -46,6 +46,9 @@ pub struct ModelConfig {
     /// How long its graph stays in memory after the last sandbox that held it; the operator's value when absent.
     #[serde(with = "span::optional")]
     pub keep_alive: Option<Duration>,
+    /// How long it stays in host memory, read and ready, after its last move to a GPU; the operator's value when absent.
+    #[serde(with = "span::optional")]
+    pub host_keep_alive: Option<Duration>,
     /// Whether its graph stays for good once it is loaded, and makes room for no other.
     pub pin: bool,
     /// How long its graph is in memory, at least, before it makes room for others.
@@ -78,6 +81,7 @@ impl Default for ModelConfig {
     fn default() -> Self {
         Self {
             keep_alive: None,
+            host_keep_alive: None,
             pin: false,
             min_resident: Duration::ZERO,
             max_batch: 1,
@@ -97,6 +101,7 @@ impl ModelConfig {
     pub fn check(&self, settings: &Settings) -> Result<(), String> {
         let most = &settings.limits;
         span_at_most("keep_alive", self.keep_alive.unwrap_or_default(), most.keep_alive)?;
+        span_at_most("host_keep_alive", self.host_keep_alive.unwrap_or_default(), most.keep_alive)?;
         span_at_most("min_resident", self.min_resident, most.min_resident)?;
         span_at_most("max_queue_delay", self.max_queue_delay, most.max_queue_delay)?;
         at_most("max_batch", self.max_batch, most.max_batch)?;
@@ -133,6 +138,7 @@ impl ModelConfig {
                 pin: self.pin,
                 min_resident: self.min_resident,
             },
+            host_keep_alive: self.host_keep_alive.unwrap_or(settings.models.host_keep_alive),
             batching: Arc::new(Batching {
                 max_batch: self.max_batch,
                 max_queue_delay: self.max_queue_delay,
@@ -319,6 +325,7 @@ mod tests {
             assert_eq!(said, format!("{field} is {asked}; the most here is {most}"));
         };
         most("keep_alive", "2days", "1day");
+        most("host_keep_alive", "2days", "1day");
         most("min_resident", "2h", "1h");
         most("max_queue_delay", "2s", "1s");
         assert_eq!(refusal(r#"{"max_batch": 1025}"#), "max_batch is 1025; the most here is 1024");
@@ -340,6 +347,7 @@ mod tests {
         assert_eq!(record.config, ModelConfig::default());
         let policy = record.config.policy(&Settings::default());
         assert_eq!(policy.keep.keep_alive, Settings::default().models.keep_alive);
+        assert_eq!(policy.host_keep_alive, Settings::default().models.host_keep_alive);
         assert!(!policy.public && !policy.batching.is_on());
     }
 

@@ -16,11 +16,11 @@ use anyhow::Context;
 use dashmap::DashMap;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use weir_gpu::{DeviceConfig, GpuFolders, Service};
+use weir_gpu::{DeviceConfig, DeviceKind, GpuFolders, Service};
 
 use crate::admission::Sandboxes;
 use crate::catalog::Catalog;
-use crate::config::{self, Config, Settings};
+use crate::config::{self, Config, GpuMode, Settings};
 use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
 use crate::http::problem::{self, Problem};
 use crate::model::{Model, ModelRecord, Models};
@@ -94,9 +94,21 @@ impl Node {
             tenant: (&settings.tenant).into(),
             eviction: settings.scheduling.eviction.into(),
             model: preparer.model_limits(),
+            gpu: match settings.gpu.mode {
+                GpuMode::Off => None,
+                GpuMode::Required => Some((&settings.gpu).into()),
+                GpuMode::Auto => Some(weir_gpu::GpuConfig {
+                    only_with: Some(config::gpu_folders()),
+                    ..(&settings.gpu).into()
+                }),
+            },
         };
         let memory = settings.sandbox.memory.unwrap_or(Size::bytes(available.as_u64() / 2));
         tracing::info!("sandboxes may have {memory}, models {}", Size::bytes(devices.memory));
+        let service = Service::new(&devices, Arc::new(ForCalls(Arc::clone(&preparer))));
+        if settings.gpu.mode == GpuMode::Required {
+            service.has_device(DeviceKind::Gpu).context("the configuration has gpu.mode = \"required\"")?;
+        }
         let node = Arc::new(Self {
             function_index: store.index()?,
             model_index: store.index()?,
@@ -105,7 +117,7 @@ impl Node {
             gpu: config::gpu_folders(),
             started: Instant::now(),
             compiler: Arc::new(compiler),
-            service: Service::new(&devices, Arc::new(ForCalls(Arc::clone(&preparer)))),
+            service,
             models: Arc::default(),
             telemetry,
             sandboxes: Arc::new(Sandboxes::new(settings.sandbox.sandboxes)),

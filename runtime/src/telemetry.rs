@@ -1,6 +1,5 @@
 //! Metrics: every name in one file. Prometheus text at `/metrics`.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -68,11 +67,13 @@ struct LimitLabels {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TenantLabels {
+    device: String,
     tenant: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MemoryLabels {
+    device: String,
     tenant: String,
     kind: &'static str,
 }
@@ -194,13 +195,13 @@ impl Default for Telemetry {
         let tenant_device_memory = Family::default();
         registry.register(
             "tenant_device_memory_bytes",
-            "Memory that models and jobs have planned, by tenant and kind; what is no tenant's is `system`",
+            "Memory that models and jobs have planned, by device, tenant and kind; what is no tenant's is `system`",
             tenant_device_memory.clone(),
         );
         let tenant_device_seconds = Family::default();
         registry.register(
             "tenant_device_seconds",
-            "Time that tenants' jobs held lanes, as it was measured",
+            "Time that tenants' jobs held lanes, by device, as it was measured",
             tenant_device_seconds.clone(),
         );
         let graph_loads = Counter::default();
@@ -332,27 +333,29 @@ impl Telemetry {
     fn tenants(&self, stats: &Stats) {
         // Whoever has nothing any more is not in the accounts.
         self.tenant_device_memory.clear();
-        for account in stats.devices.iter().flat_map(|device| &device.memory.accounts) {
+        let accounts = stats.devices.iter().flat_map(|device| {
+            device.memory.accounts.iter().map(|account| (device.name.clone(), account))
+        });
+        for (device, account) in accounts {
             let kinds = [
                 ("weights", account.weights),
                 ("activations", account.activations),
                 ("reserve", account.reserve),
             ];
             for (kind, bytes) in kinds {
-                let labels = MemoryLabels { tenant: account.tenant.to_string(), kind };
+                let (device, tenant) = (device.clone(), account.tenant.to_string());
+                let labels = MemoryLabels { device, tenant, kind };
                 let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
                 self.tenant_device_memory.get_or_create(&labels).inc_by(bytes);
             }
         }
-        let mut times = BTreeMap::<&str, Duration>::new();
-        for (tenant, nanos) in stats.devices.iter().flat_map(|device| &device.device_time) {
-            let time = times.entry(tenant).or_default();
-            *time = time.saturating_add(Duration::from_nanos(*nanos));
-        }
-        for (tenant, time) in times {
-            let counter =
-                self.tenant_device_seconds.get_or_create(&TenantLabels { tenant: tenant.to_owned() });
-            counter.inner().store(time.as_secs_f64().to_bits(), Ordering::Relaxed);
+        for device in &stats.devices {
+            for (tenant, nanos) in &device.device_time {
+                let labels = TenantLabels { device: device.name.clone(), tenant: tenant.to_string() };
+                let time = Duration::from_nanos(*nanos);
+                let counter = self.tenant_device_seconds.get_or_create(&labels);
+                counter.inner().store(time.as_secs_f64().to_bits(), Ordering::Relaxed);
+            }
         }
     }
 
@@ -365,7 +368,7 @@ impl Telemetry {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.memory.set(count(memory.used()));
         self.host_bytes.set(count(memory.host_used()));
-        self.resident_graphs.set(count(stats.resident.len()));
+        self.resident_graphs.set(count(stats.resident.iter().filter(|graph| !graph.waits).count()));
         self.device_memory.set(i64::try_from(stats.memory).unwrap_or(i64::MAX));
         self.busy_lanes.set(count(stats.devices.iter().map(|device| device.busy).sum()));
         self.queued_jobs.set(count(stats.devices.iter().map(|device| device.queued).sum()));

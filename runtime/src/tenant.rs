@@ -42,6 +42,8 @@ pub struct ShareConfig {
     pub queue: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Size>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_memory: Option<Size>,
 }
 
 impl ShareConfig {
@@ -52,6 +54,7 @@ impl ShareConfig {
             class: self.class.unwrap_or(defaults.class),
             queue: self.queue.unwrap_or(defaults.queue),
             device_memory: self.device_memory.or(defaults.device_memory),
+            gpu_memory: self.gpu_memory.or(defaults.gpu_memory),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::examine::Report;
 use crate::model::{Format, Signature};
 use crate::tensor::Tensor;
 
-pub(crate) use tract::{ENGINE, Tract};
+pub(crate) use tract::{Accelerator, ENGINE, Tract};
 
 /// The shapes of all inputs, in the signature's order.
 pub(crate) type Shapes = Vec<Vec<usize>>;
@@ -20,12 +20,21 @@ pub(crate) const MAX_PLANS: usize = 8;
 
 /// An engine. Its calls may take long and may panic on hostile bytes: the door makes them on a thread of their own.
 pub(crate) trait Backend: Send + Sync {
-    /// Parses and prepares a model.
-    fn load(&self, format: Format, bytes: &[u8]) -> Result<Box<dyn Graph>, Error>;
+    /// Reads a model.
+    fn parse(&self, format: Format, bytes: &[u8]) -> Result<Box<dyn Parsed>, Error>;
 
     /// Parses, prepares and dry-runs a model that nobody has looked at yet, for inputs of these shapes. Does all that
-    /// `load`, and `prepare` with these shapes, will do. May use any amount of memory and time on hostile bytes.
+    /// `parse`, and `prepare` with these shapes, will do. May use any amount of memory and time on hostile bytes.
     fn examine(&self, format: Format, bytes: &[u8], shapes: Option<&[Vec<usize>]>) -> Result<Report, Error>;
+}
+
+/// A model that has been read and understood, in host memory.
+pub(crate) trait Parsed: Send + Sync {
+    /// Bytes of its constants.
+    fn bytes(&self) -> u64;
+
+    /// The model on the device.
+    fn prepare(&self) -> Result<Box<dyn Graph>, Error>;
 }
 
 /// A model on a device.
@@ -50,6 +59,9 @@ pub(crate) trait Graph: Send + Sync {
 
     /// The inputs' shapes with one element along each axis that varies: those of an examination that was given none.
     fn single(&self) -> Shapes;
+
+    /// Operators that run on the CPU though the graph is on another device, with their names in the model.
+    fn host_operators(&self) -> Vec<String>;
 }
 
 /// A graph prepared for inputs of certain shapes. One plan serves any number of runs at once.
@@ -71,6 +83,12 @@ pub(crate) trait Between {
     /// # Errors
     /// Why it must not. The run ends with this error.
     fn before(&mut self, bytes: u64) -> Result<(), Error>;
+
+    /// Whether the next `before` will wait, as far as can be told now. What the run has begun and not ended, on a device
+    /// that works by itself, is to be ended before that.
+    fn will_wait(&mut self) -> bool {
+        false
+    }
 
     /// The operator is done, and `bytes` are in the tensors that live on.
     fn after(&mut self, bytes: u64);

@@ -35,6 +35,10 @@ impl Graph for Empty {
     fn single(&self) -> Shapes {
         Vec::new()
     }
+
+    fn host_operators(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,7 +52,7 @@ const IDLE: Keep = Keep { keep_alive: HOUR, ..AT_ONCE };
 const PINNED: Keep = Keep { pin: true, ..AT_ONCE };
 
 fn key(owner: &str, digest: &str) -> Key {
-    Key { owner: owner.into(), digest: digest.into() }
+    Key { owner: owner.into(), digest: digest.into(), tier: Tier::Device }
 }
 
 /// A device, and how long a load takes there.
@@ -64,7 +68,7 @@ impl World {
     }
 
     fn with(capacity: u64, eviction: Eviction) -> Self {
-        let ledger = Ledger::new("cpu", capacity);
+        let ledger = Ledger::new("cpu", capacity, None);
         let residency = Residency::new(Arc::clone(&ledger), eviction);
         Self { ledger, residency, load: Duration::from_millis(10) }
     }
@@ -76,7 +80,7 @@ impl World {
             sleep(load).await;
             let graph = Empty(Signature { inputs: vec![], outputs: vec![] });
             let model = ModelSource::from_memory("d", Format::Onnx, Bytes::new());
-            Ok(Resident::new(Box::new(graph), model, reserved))
+            Ok(Resident::new(Form::Graph(Box::new(graph)), model, reserved))
         };
         loading.boxed()
     }

@@ -34,13 +34,15 @@ pub struct TenantShare {
     pub class: Class,
     /// The most requests that may wait for the device.
     pub queue: usize,
-    /// The most bytes of the device's memory; only the device's capacity when absent.
+    /// The most bytes of the CPU device's memory; only the device's capacity when absent.
     pub memory: Option<u64>,
+    /// The same of a GPU's.
+    pub gpu_memory: Option<u64>,
 }
 
 impl Default for TenantShare {
     fn default() -> Self {
-        Self { weight: 1, class: Class::Critical, queue: 256, memory: None }
+        Self { weight: 1, class: Class::Critical, queue: 256, memory: None, gpu_memory: None }
     }
 }
 
@@ -183,11 +185,6 @@ impl<P: Send> Lanes<P> {
         let mut state = self.0.lock();
         state.fair.set_weight(tenant, share.weight);
         state.shares.insert(Arc::clone(tenant), share);
-    }
-
-    /// Whether a tenant has been told what it may have.
-    pub fn has_share(&self, tenant: &str) -> bool {
-        self.0.lock().shares.contains_key(tenant)
     }
 
     /// Waits for a lane, for requests that are one job.
@@ -492,6 +489,15 @@ impl<P> Lane<P> {
     /// The job begins: from now on its time is charged.
     pub fn start(&mut self) {
         self.since = Some(Instant::now());
+    }
+
+    /// Whether the job would make way if it were asked now.
+    pub fn is_to_make_way(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        self.charge(&mut state);
+        let now = shared.now();
+        self.running.as_ref().is_some_and(|running| state.fair.yields(running, now))
     }
 
     /// Between two operators: the time since the last is charged, and if another job is better this one makes way, and

@@ -37,6 +37,14 @@ fn show(device: &Value) {
         device.at("suspensions")
     ));
     output::line(format!("memory     {} of {} in use", size(memory.at("used")), size(memory.at("capacity"))));
+    let driver = device.at("driver");
+    if !driver.is_null() {
+        let [free, used, context] = ["free", "pool_used", "context"].map(|field| size(driver.at(field)));
+        output::line(format!("driver     {free} free, {used} in tensors, {context} in use before the first of them"));
+    }
+    if device.at("failed") == &Value::Bool(true) {
+        output::line("failed     nothing runs on it until the server is started again");
+    }
     let rows = tenants(device);
     if !rows.is_empty() {
         output::line("");
@@ -82,14 +90,20 @@ pub fn resident(graphs: &[Value]) {
         return;
     }
     output::table(
-        ["GRAPH", "OWNER", "DEVICE", "SIZE", "IN USE", "IDLE", "PINNED", "DIGEST"],
+        ["GRAPH", "OWNER", "DEVICE", "ON CPU", "SIZE", "IN USE", "IDLE", "PINNED", "DIGEST"],
         graphs.iter().map(|graph| {
             let idle = graph.at("idle_ms").as_u64();
+            let device = match graph.at("waits") {
+                Value::Bool(true) => format!("{}, waiting", text(graph.at("device"))),
+                _ => text(graph.at("device")),
+            };
+            let host = list(graph.at("host_operators")).len();
             let pinned = if graph.at("pinned") == &Value::Bool(true) { "yes" } else { "-" };
             [
                 text(graph.at("model")),
                 text(graph.at("owner")),
-                text(graph.at("device")),
+                device,
+                if host == 0 { "-".to_owned() } else { format!("{host} operators") },
                 size(graph.at("bytes")),
                 text(graph.at("leases")),
                 idle.map_or("-".to_owned(), |millis| format!("{:.1} s", millis as f64 / 1e3)),
@@ -101,8 +115,11 @@ pub fn resident(graphs: &[Value]) {
 }
 
 fn gpu(gpu: &Value) {
+    if gpu.at("available") == &Value::Bool(true) {
+        return;
+    }
     output::line("");
-    output::line(format!("gpu        none: {}", text(gpu.at("reason"))));
+    output::line(format!("gpu        {}", text(gpu.at("reason"))));
     let missing = list(gpu.at("missing"));
     if missing.is_empty() {
         output::line("           everything that a GPU needs of this machine is there");

@@ -51,6 +51,9 @@ struct Configure {
     /// How long its graph stays in memory after its last use, such as 5m
     #[arg(long, value_name = "TIME")]
     keep_alive: Option<String>,
+    /// How long it stays in host memory after its last move to a GPU, such as 10m
+    #[arg(long, value_name = "TIME")]
+    host_keep_alive: Option<String>,
     /// Whether its graph stays for good once it is loaded
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pin: Option<bool>,
@@ -89,6 +92,7 @@ impl Configure {
             &before,
             [
                 ("keep_alive", self.keep_alive.map(Value::from)),
+                ("host_keep_alive", self.host_keep_alive.map(Value::from)),
                 ("pin", self.pin.map(Value::from)),
                 ("min_resident", self.min_resident.map(Value::from)),
                 ("max_batch", self.max_batch.map(Value::from)),

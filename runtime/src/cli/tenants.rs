@@ -38,6 +38,9 @@ struct Set {
     /// The most memory of a device that its models and jobs may have, such as 512MiB
     #[arg(long, value_name = "SIZE")]
     device_memory: Option<String>,
+    /// The same of the GPU's memory; as --device-memory if it is not set
+    #[arg(long, value_name = "SIZE")]
+    gpu_memory: Option<String>,
     /// Begin with the operator's defaults, not with what was set before
     #[arg(long)]
     reset: bool,
@@ -88,6 +91,7 @@ impl Set {
                 ("class", self.class.map(Value::from)),
                 ("queue", self.queue.map(Value::from)),
                 ("device_memory", self.device_memory.map(Value::from)),
+                ("gpu_memory", self.gpu_memory.map(Value::from)),
             ],
         );
         client.json(client.request(Method::PUT, &path).json(&share)).await
@@ -96,11 +100,12 @@ impl Set {
 
 fn table(tenants: &[Value]) {
     output::table(
-        ["TENANT", "WEIGHT", "CLASS", "QUEUE", "DEVICE MEMORY"],
+        ["TENANT", "WEIGHT", "CLASS", "QUEUE", "DEVICE MEMORY", "GPU MEMORY"],
         tenants.iter().map(|tenant| {
             let [name, weight, class, queue] =
                 ["tenant", "weight", "class", "queue"].map(|field| text(tenant.at(field)));
-            [name, weight, class, queue, size(tenant.at("device_memory"))]
+            let [memory, gpu] = ["device_memory", "gpu_memory"].map(|field| size(tenant.at(field)));
+            [name, weight, class, queue, memory, gpu]
         }),
     );
 }

@@ -17,14 +17,16 @@ pub struct TenantConfig {
     pub class: Class,
     /// The most of its inferences that may wait for a device.
     pub queue: usize,
-    /// The most memory that its models and jobs may have of a device; the device's own when absent.
+    /// The most memory that its models and jobs may have of a device; the device's own size when absent.
     pub device_memory: Option<Size>,
+    /// The same of the GPU's memory; as `device_memory` when absent.
+    pub gpu_memory: Option<Size>,
 }
 
 impl Default for TenantConfig {
     fn default() -> Self {
         let weir_gpu::TenantShare { weight, queue, .. } = weir_gpu::TenantShare::default();
-        Self { weight, class: Class::Critical, queue, device_memory: None }
+        Self { weight, class: Class::Critical, queue, device_memory: None, gpu_memory: None }
     }
 }
 
@@ -45,8 +47,14 @@ impl TenantConfig {
 
 impl From<&TenantConfig> for weir_gpu::TenantShare {
     fn from(tenant: &TenantConfig) -> Self {
-        let TenantConfig { weight, class, queue, device_memory } = *tenant;
-        Self { weight, class: class.into(), queue, memory: device_memory.map(Size::as_u64) }
+        let TenantConfig { weight, class, queue, device_memory, gpu_memory } = *tenant;
+        Self {
+            weight,
+            class: class.into(),
+            queue,
+            memory: device_memory.map(Size::as_u64),
+            gpu_memory: gpu_memory.or(device_memory).map(Size::as_u64),
+        }
     }
 }
 
@@ -144,11 +152,14 @@ pub struct ModelsConfig {
     /// How long a graph stays in memory after the last sandbox that held it.
     #[serde(with = "span")]
     pub keep_alive: Duration,
+    /// How long a model stays in host memory after its last move to a GPU.
+    #[serde(with = "span")]
+    pub host_keep_alive: Duration,
 }
 
 impl Default for ModelsConfig {
     fn default() -> Self {
-        Self { keep_alive: Duration::from_secs(60) }
+        Self { keep_alive: Duration::from_secs(60), host_keep_alive: Duration::from_secs(600) }
     }
 }
 
@@ -160,7 +171,7 @@ mod tests {
     fn what_is_set_of_scheduling_reaches_the_devices() {
         let text = "[scheduling]\nquantum = \"5ms\"\nhalf_life = \"1s\"\nstandard_share = 30\nbatch_share = 20\n\
                     suspended = 7\neviction = \"lru\"\n[tenant]\nweight = 3\nclass = \"batch\"\nqueue = 9\n\
-                    device_memory = \"1MiB\"";
+                    device_memory = \"1MiB\"\ngpu_memory = \"2MiB\"";
         let settings: crate::config::Settings = toml::from_str(text).unwrap();
         let sharing = weir_gpu::Sharing {
             quantum: Duration::from_millis(5),
@@ -176,7 +187,10 @@ mod tests {
             class: weir_gpu::Class::Batch,
             queue: 9,
             memory: Some(1 << 20),
+            gpu_memory: Some(2 << 20),
         };
         assert_eq!(weir_gpu::TenantShare::from(&settings.tenant), share);
+        let one = TenantConfig { gpu_memory: None, ..settings.tenant };
+        assert_eq!(weir_gpu::TenantShare::from(&one).gpu_memory, Some(1 << 20));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
-use weir_gpu::{AccountStats, DeviceStats, ResidentGraph, Stats};
+use weir_gpu::{AccountStats, DeviceKind, DeviceStats, ResidentGraph, Stats};
 
 use super::models::is_of;
 use super::problem::Problem;
@@ -23,6 +23,7 @@ pub async fn show(State(node): State<Arc<Node>>) -> Result<Json<Value>, Problem>
         .map(|part| json!({ "part": part.part, "purpose": part.purpose, "found": part.found }))
         .collect();
     let missing: Vec<&Value> = parts.iter().filter(|part| part.get("found") == Some(&Value::Null)).collect();
+    let reason = node.service.has_device(DeviceKind::Gpu).err().map(|error| error.to_string());
     let (at, stats) = (node.started.elapsed(), node.service.stats());
     Ok(Json(json!({
         "at_ns": u64::try_from(at.as_nanos()).unwrap_or(u64::MAX),
@@ -30,8 +31,8 @@ pub async fn show(State(node): State<Arc<Node>>) -> Result<Json<Value>, Problem>
         "resident": stats.resident.iter().map(|graph| resident(&node, graph)).collect::<Vec<_>>(),
         "totals": totals(&stats),
         "gpu": {
-            "available": false,
-            "reason": "this build has no CUDA device yet",
+            "available": reason.is_none(),
+            "reason": reason,
             "missing": missing,
             "parts": parts,
         },
@@ -58,6 +59,14 @@ fn device(device: &DeviceStats) -> Value {
             "used": device.memory.used,
             "accounts": device.memory.accounts.iter().map(account).collect::<Vec<_>>(),
         },
+        "failed": device.failed,
+        "driver": device.driver.map(|driver| json!({
+            "total": driver.total,
+            "free": driver.free,
+            "pool_used": driver.pool_used,
+            "pool_reserved": driver.pool_reserved,
+            "context": driver.context,
+        })),
     })
 }
 
@@ -75,7 +84,8 @@ fn resident(node: &Node, graph: &ResidentGraph) -> Value {
     // A guest's own bytes have no name.
     let model = node.models.first(|model| is_of(graph, model));
     json!({
-        "device": "cpu0",
+        "device": &*graph.device,
+        "waits": graph.waits,
         "owner": &*graph.owner,
         "model": model.map(|model| model.record.name.clone()),
         "digest": format!("sha256:{}", graph.digest),
@@ -83,6 +93,7 @@ fn resident(node: &Node, graph: &ResidentGraph) -> Value {
         "leases": graph.leases,
         "idle_ms": graph.idle.map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)),
         "pinned": graph.pinned,
+        "host_operators": graph.host_operators,
     })
 }
 

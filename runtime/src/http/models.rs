@@ -30,7 +30,7 @@ fn view(model: &Model, resident: &[ResidentGraph]) -> Value {
     let held = resident
         .iter()
         .filter(|graph| is_of(graph, model))
-        .map(|graph| json!({ "device": "cpu0", "leases": graph.leases, "bytes": graph.bytes }))
+        .map(|graph| json!({ "device": &*graph.device, "waits": graph.waits, "leases": graph.leases, "bytes": graph.bytes }))
         .collect::<Vec<_>>();
     json!({
         "model": record.name,

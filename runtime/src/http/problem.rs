@@ -399,9 +399,12 @@ impl From<weir_gpu::Error> for Problem {
             Gpu::DeviceMemory { .. } => Code::DeviceMemory,
             Gpu::TenantMemory { .. } => Code::TenantMemory,
             Gpu::Died(_) => Code::PreparationFailed,
-            Gpu::InvalidTensor(_) | Gpu::InvalidInput { .. } | Gpu::InvalidInputs(_) | Gpu::NoGpu => {
-                Code::InvalidRequest
-            }
+            Gpu::InvalidTensor(_)
+            | Gpu::InvalidInput { .. }
+            | Gpu::InvalidInputs(_)
+            | Gpu::NoGpu { .. }
+            | Gpu::NotOnGpu(_) => Code::InvalidRequest,
+            Gpu::DeviceFailed { .. } => Code::Internal,
             Gpu::QueueFull { .. } => Code::ServerOverloaded,
             Gpu::TenantQueueFull { .. } => Code::TenantOverloaded,
             Gpu::QueueTimeout { .. } => Code::QueueTimeout,

@@ -20,6 +20,7 @@ fn view(node: &Node, tenant: &str) -> Value {
         "class": share.class,
         "queue": share.queue,
         "device_memory": share.device_memory,
+        "gpu_memory": share.gpu_memory.or(share.device_memory),
         "set": set,
     })
 }

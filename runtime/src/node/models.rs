@@ -67,7 +67,7 @@ impl Node {
         tokio::task::block_in_place(|| self.model_index.put(&model.record))?;
         let model = Arc::new(model);
         self.models.put(Arc::clone(&model));
-        self.service.keep(tenant, &model.source, model.source.policy.keep);
+        self.service.keep(tenant, &model.source, &model.source.policy);
         if !model.shares_graph(&before) {
             self.settle_graph(&before);
         }
@@ -121,7 +121,7 @@ impl Node {
     /// What becomes of the graph that a model had: it goes, unless another model has the same one.
     fn settle_graph(&self, model: &Model) {
         let other = self.models.first(|other| other.shares_graph(model));
-        let keep = other.map(|other| other.source.policy.keep).unwrap_or_default();
-        self.service.keep(&model.record.tenant, &model.source, keep);
+        let policy = other.map(|other| other.source.policy.clone()).unwrap_or_default();
+        self.service.keep(&model.record.tenant, &model.source, &policy);
     }
 }

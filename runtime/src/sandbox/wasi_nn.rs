@@ -278,7 +278,9 @@ impl From<weir_gpu::Error> for Error {
                 ErrorCode::InvalidEncoding
             }
             Gpu::ModelMemory { .. } | Gpu::OperatorCost { .. } => ErrorCode::TooLarge,
-            Gpu::UnsupportedDtype { .. } | Gpu::NoGpu => ErrorCode::UnsupportedOperation,
+            Gpu::UnsupportedDtype { .. } | Gpu::NoGpu { .. } | Gpu::NotOnGpu(_) => {
+                ErrorCode::UnsupportedOperation
+            }
             // A full queue or device too: of the codes there are, it is the one that says to try again later.
             Gpu::QueueFull { .. }
             | Gpu::TenantQueueFull { .. }
@@ -288,7 +290,7 @@ impl From<weir_gpu::Error> for Error {
             | Gpu::DeviceMemory { .. }
             | Gpu::TenantMemory { .. }
             | Gpu::Cancelled => ErrorCode::Timeout,
-            Gpu::Engine(_) | Gpu::EnginePanic(_) => ErrorCode::RuntimeError,
+            Gpu::Engine(_) | Gpu::EnginePanic(_) | Gpu::DeviceFailed { .. } => ErrorCode::RuntimeError,
         };
         Self { limit: limit(&error, false), ..Self::new(code, error.to_string()) }
     }

@@ -107,6 +107,11 @@ impl<'a> Known<'a> {
     pub fn bytes(&self, fact: &TypedFact) -> Option<u64> {
         let plain = bytes(&self.dims(fact)?, fact.datum_type.size_of());
         let Some(packed) = fact.exotic_fact() else { return Some(plain) };
+        #[cfg(feature = "cuda")]
+        if let Some(there) = packed.downcast_ref::<tract_gpu::fact::DeviceFact>() {
+            // A tensor in a device's memory takes there what it would take here.
+            return self.bytes(&there.fact);
+        }
         // A packed tensor has a matrix for each of its elements.
         let each = packed.downcast_ref::<PackedExoticFact>().is_some()
             || packed.downcast_ref::<DynPackedExoticFact>().is_some();

@@ -7,6 +7,7 @@
 //! Models are hostile. In the order in which they are looked at: `proto.rs` before the engine sees anything,
 //! `demand.rs` before anything runs, `watch.rs` before each operator where sizes depend on data.
 
+mod away;
 mod convert;
 mod demand;
 mod extent;
@@ -17,18 +18,20 @@ mod proto;
 mod signature;
 mod watch;
 
+use std::any::Any;
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tract_onnx::prelude::{Framework, InferenceModelExt};
+use tract_onnx::prelude::{Framework, InferenceModel, InferenceModelExt, TValue, TypedModel};
 use tract_onnx::tract_core::internal::{Symbol, TDim};
+use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_hir::infer::InferenceFact;
 
 use self::per_shape::PerShape;
 use self::plan::TractPlan;
-use super::{Backend, Graph, Nobody, Plan, Shapes};
+use super::{Backend, Graph, Nobody, Parsed, Plan, Shapes};
 use crate::Error;
 use crate::examine::{ModelLimits, Report};
 use crate::model::{Dim, Format, Signature, TensorSpec};
@@ -44,8 +47,34 @@ pub(crate) const ENGINE: &str = "tract 0.23.9";
 /// Engine errors can carry whole nodes of the model; more than this much text helps nobody.
 const MAX_ERROR_CHARS: usize = 400;
 
+/// A device other than the cores of the host. What is asked of it is asked on threads of its own, each of which has its
+/// own queue of operators there.
+pub(crate) trait Accelerator: Send + Sync {
+    /// The model with operators of the device, as far as there are any, its constants in the device's memory.
+    fn translate(&self, model: TypedModel) -> Result<TypedModel, Error>;
+
+    /// Operators of a translated model that run on the CPU, with their names.
+    fn host_operators(&self, model: &TypedModel) -> Vec<String>;
+
+    /// The most operators that a run may have begun and not ended.
+    fn outstanding(&self) -> usize;
+
+    /// Waits until all that this thread has begun there has ended.
+    fn synchronize(&self) -> Result<(), Error>;
+
+    /// A tensor that has nothing in the device's memory any more.
+    fn bring_back(&self, value: TValue) -> Result<TValue, EngineError>;
+
+    /// What an operator's panic means, if this device knows it: an allocation that failed, by an operator that was to
+    /// have `bytes` in all.
+    fn of_panic(&self, panic: &(dyn Any + Send), bytes: u64) -> Option<Error>;
+}
+
+/// The engine for one device: for the cores of the host where there is no accelerator.
+#[derive(Clone, Default)]
 pub(crate) struct Tract {
     pub limits: ModelLimits,
+    pub accelerator: Option<Arc<dyn Accelerator>>,
 }
 
 struct TractGraph {
@@ -64,58 +93,129 @@ enum Form {
     PerShape(Box<PerShape>),
 }
 
+/// A model that has been read.
+struct ParsedOnnx {
+    engine: Tract,
+    inputs: Vec<TensorSpec>,
+    outputs: Outputs,
+    form: ParsedForm,
+}
+
+enum ParsedForm {
+    /// All that does not depend on the device is done; on the CPU, what does as well.
+    Symbolic(TypedModel),
+    PerShape(InferenceModel),
+}
+
 impl Backend for Tract {
-    fn load(&self, format: Format, bytes: &[u8]) -> Result<Box<dyn Graph>, Error> {
+    fn parse(&self, format: Format, bytes: &[u8]) -> Result<Box<dyn Parsed>, Error> {
         match format {
-            Format::Onnx => Ok(Box::new(load_onnx(bytes, self.limits)?)),
+            Format::Onnx => Ok(Box::new(self.parse_onnx(bytes)?)),
         }
     }
 
     fn examine(&self, format: Format, bytes: &[u8], shapes: Option<&[Vec<usize>]>) -> Result<Report, Error> {
         match format {
-            Format::Onnx => load_onnx(bytes, self.limits)?.examine(shapes, &self.limits),
+            Format::Onnx => self.parse_onnx(bytes)?.graph()?.examine(shapes, &self.limits),
         }
     }
 }
 
-fn load_onnx(bytes: &[u8], limits: ModelLimits) -> Result<TractGraph, Error> {
-    let onnx = tract_onnx::onnx();
-    let proto = onnx
-        .proto_model_for_read(&mut Cursor::new(bytes))
-        .map_err(|error| Error::InvalidModel(format!("the bytes are not ONNX ({})", text(&error))))?;
-    let (input_names, declared) = signature::names(&proto)?;
-    proto::check(&proto, &onnx.op_register, &limits)?;
-    let mut model = onnx.model_for_proto_model(&proto).map_err(invalid)?;
-    drop(proto);
-    signature::name_unknown_dims(&mut model)?;
-    let facts = model.inputs.iter().map(|outlet| model.outlet_fact(*outlet).cloned());
-    let facts = facts.collect::<Result<_, _>>().map_err(invalid)?;
-    let inputs = signature::specs("input", input_names, facts)?;
+impl Tract {
+    fn parse_onnx(&self, bytes: &[u8]) -> Result<ParsedOnnx, Error> {
+        let onnx = tract_onnx::onnx();
+        let proto = onnx
+            .proto_model_for_read(&mut Cursor::new(bytes))
+            .map_err(|error| Error::InvalidModel(format!("the bytes are not ONNX ({})", text(&error))))?;
+        let (input_names, declared) = signature::names(&proto)?;
+        proto::check(&proto, &onnx.op_register, &self.limits)?;
+        let mut model = onnx.model_for_proto_model(&proto).map_err(invalid)?;
+        drop(proto);
+        signature::name_unknown_dims(&mut model)?;
+        let facts = model.inputs.iter().map(|outlet| model.outlet_fact(*outlet).cloned());
+        let facts = facts.collect::<Result<_, _>>().map_err(invalid)?;
+        let inputs = signature::specs("input", input_names, facts)?;
 
-    let (form, outputs) = match model.clone().into_optimized() {
-        Ok(prepared) => {
-            let facts =
-                prepared.outputs.iter().map(|outlet| prepared.outlet_fact(*outlet).map(InferenceFact::from));
-            let facts = facts.collect::<Result<_, _>>().map_err(invalid)?;
-            let names = declared.into_iter().map(|output| output.name).collect();
-            let outputs: Outputs = signature::specs("output", names, facts)?.into();
-            (Form::Symbolic(TractPlan::new(prepared, Arc::clone(&outputs), limits)?), outputs)
-        }
-        Err(error) => {
-            let varies = |axes: &[Dim]| axes.iter().any(|dim| !matches!(dim, Dim::Fixed(_)));
-            if !inputs.iter().any(|input| varies(&input.shape)) {
-                return Err(invalid(error));
+        let (form, outputs) = match self.simplified(model.clone()) {
+            Ok(simplified) => {
+                let facts = simplified.outputs.iter();
+                let facts = facts.map(|outlet| simplified.outlet_fact(*outlet).map(InferenceFact::from));
+                let facts = facts.collect::<Result<_, _>>().map_err(invalid)?;
+                let names = declared.into_iter().map(|output| output.name).collect();
+                (ParsedForm::Symbolic(simplified), signature::specs("output", names, facts)?.into())
             }
-            let outputs: Outputs = declared.iter().map(signature::declared_spec).collect::<Result<_, _>>()?;
-            let per_shape = PerShape::new(model, Arc::clone(&outputs), limits);
-            // Where only batches vary, single requests are by far the likeliest shape: it is ready before it is asked.
-            if !inputs.iter().any(|input| varies(input.shape.get(1..).unwrap_or_default())) {
-                per_shape.plan(single(&inputs)).map_err(per_shape::Failure::of_load)?;
+            Err(error) => {
+                if !inputs.iter().any(|input| varies(&input.shape)) {
+                    return Err(invalid(error));
+                }
+                let outputs = declared.iter().map(signature::declared_spec).collect::<Result<_, _>>()?;
+                (ParsedForm::PerShape(model), outputs)
             }
-            (Form::PerShape(Box::new(per_shape)), outputs)
+        };
+        Ok(ParsedOnnx { engine: self.clone(), inputs, outputs, form })
+    }
+
+    /// A model with all done that can be done before it goes to its device.
+    fn simplified(&self, model: InferenceModel) -> Result<TypedModel, EngineError> {
+        let mut model = model.into_typed()?.into_decluttered()?;
+        if self.accelerator.is_none() {
+            model.optimize()?;
         }
-    };
-    Ok(TractGraph { form, signature: Signature { inputs, outputs: outputs.to_vec() } })
+        Ok(model)
+    }
+
+    /// A simplified model for its device.
+    fn translated(&self, model: TypedModel) -> Result<TypedModel, Error> {
+        match &self.accelerator {
+            None => Ok(model),
+            Some(accelerator) => accelerator.translate(model),
+        }
+    }
+}
+
+impl ParsedOnnx {
+    fn graph(&self) -> Result<TractGraph, Error> {
+        let (inputs, outputs) = (&self.inputs, &self.outputs);
+        let form = match &self.form {
+            ParsedForm::Symbolic(model) => {
+                let model = self.engine.translated(model.clone())?;
+                Form::Symbolic(TractPlan::new(model, Arc::clone(outputs), self.engine.clone())?)
+            }
+            ParsedForm::PerShape(model) => {
+                let per_shape = PerShape::new(model.clone(), Arc::clone(outputs), self.engine.clone());
+                // Where only batches vary, single requests are by far the likeliest shape: it is ready before it is asked.
+                if !inputs.iter().any(|input| varies(input.shape.get(1..).unwrap_or_default())) {
+                    per_shape.plan(single(inputs)).map_err(per_shape::Failure::of_load)?;
+                }
+                Form::PerShape(Box::new(per_shape))
+            }
+        };
+        let signature = Signature { inputs: inputs.clone(), outputs: outputs.to_vec() };
+        Ok(TractGraph { form, signature })
+    }
+}
+
+impl Parsed for ParsedOnnx {
+    fn bytes(&self) -> u64 {
+        match &self.form {
+            ParsedForm::Symbolic(model) => demand::constants(model),
+            ParsedForm::PerShape(model) => {
+                let constants = model.nodes().iter().filter_map(|node| node.op_as::<Const>());
+                let bytes = |constant: &Const| {
+                    extent::wide(constant.val().len()).saturating_mul(extent::wide(constant.val().datum_type().size_of()))
+                };
+                constants.map(bytes).fold(0, u64::saturating_add)
+            }
+        }
+    }
+
+    fn prepare(&self) -> Result<Box<dyn Graph>, Error> {
+        Ok(Box::new(self.graph()?))
+    }
+}
+
+fn varies(axes: &[Dim]) -> bool {
+    axes.iter().any(|dim| !matches!(dim, Dim::Fixed(_)))
 }
 
 /// The inputs' shapes with one element along each axis that varies.
@@ -212,6 +312,13 @@ impl Graph for TractGraph {
 
     fn single(&self) -> Shapes {
         single(&self.signature.inputs)
+    }
+
+    fn host_operators(&self) -> Vec<String> {
+        match &self.form {
+            Form::Symbolic(plan) => plan.host_operators(),
+            Form::PerShape(plans) => plans.host_operators(),
+        }
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use tract_onnx::prelude::{InferenceModel, InferenceModelExt, TDim, TVec};
+use tract_onnx::prelude::{InferenceModel, TDim, TVec};
 use tract_onnx::tract_hir::infer::ShapeFactoid;
 
 use super::plan::TractPlan;
-use super::{EngineError, Outputs, Shapes, are_shapes_of, invalid, lock, text};
+use super::{EngineError, Outputs, Shapes, Tract, are_shapes_of, invalid, lock, text};
 use crate::Error;
 use crate::backend::MAX_PLANS;
-use crate::examine::ModelLimits;
 use crate::tensor::Tensor;
 
 pub(super) struct PerShape {
@@ -17,7 +16,7 @@ pub(super) struct PerShape {
     /// The newest last.
     plans: Mutex<Vec<(Shapes, Arc<TractPlan>)>>,
     outputs: Outputs,
-    limits: ModelLimits,
+    engine: Tract,
 }
 
 /// Why there is no plan for a shape.
@@ -55,8 +54,8 @@ impl Failure {
 }
 
 impl PerShape {
-    pub fn new(model: InferenceModel, outputs: Outputs, limits: ModelLimits) -> Self {
-        Self { model, plans: Mutex::default(), outputs, limits }
+    pub fn new(model: InferenceModel, outputs: Outputs, engine: Tract) -> Self {
+        Self { model, plans: Mutex::default(), outputs, engine }
     }
 
     /// The plan for inputs of these shapes: one that is kept, or a new one. The door asks for one at a time.
@@ -70,8 +69,10 @@ impl PerShape {
             let fact = model.input_fact(index)?.clone().with_shape(ShapeFactoid::from(dims));
             model.set_input_fact(index, fact)?;
         }
-        let plan = TractPlan::new(model.into_optimized()?, Arc::clone(&self.outputs), self.limits)
-            .map_err(Failure::Ours)?;
+        let model = self.engine.simplified(model)?;
+        let model = self.engine.translated(model).map_err(Failure::Ours)?;
+        let plan = TractPlan::new(model, Arc::clone(&self.outputs), self.engine.clone());
+        let plan = plan.map_err(Failure::Ours)?;
         let mut plans = lock(&self.plans);
         if plans.len() >= MAX_PLANS {
             plans.remove(0);
@@ -83,6 +84,11 @@ impl PerShape {
     /// The plan for these inputs, if it is kept.
     pub fn kept(&self, inputs: &[Tensor]) -> Option<Arc<TractPlan>> {
         self.find(|kept| are_shapes_of(kept, inputs))
+    }
+
+    /// Those of the plan that was used last.
+    pub fn host_operators(&self) -> Vec<String> {
+        lock(&self.plans).last().map(|(_, plan)| plan.host_operators()).unwrap_or_default()
     }
 
     fn find(&self, is_wanted: impl Fn(&Shapes) -> bool) -> Option<Arc<TractPlan>> {

@@ -1,6 +1,7 @@
 //! A model prepared for certain shapes, or for all of them.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,18 +12,21 @@ use tract_onnx::tract_core::internal::TypedFact;
 use tract_onnx::tract_core::ops::logic::IfThenElse;
 use tract_onnx::tract_core::ops::scan::{OptScan, Scan};
 
+use super::away::Away;
 use super::convert::{from_engine, to_engine};
 use super::demand::{self, Demand, Step};
 use super::extent::{self, Known};
 use super::watch::{Watch, Watching};
-use super::{EngineError, Outputs, Shapes, are_shapes_of, failed, invalid, lock};
+use super::{EngineError, Outputs, Shapes, Tract, are_shapes_of, failed, invalid, lock};
 use crate::Error;
 use crate::backend::{Between, Plan};
-use crate::examine::ModelLimits;
 use crate::tensor::Tensor;
 
 /// Shapes whose verdict a plan for all shapes remembers.
 const MAX_VERDICTS: usize = 16;
+
+/// Bytes of a tensor on an accelerator, whose kernels count elements in 32 bits.
+const MAX_TENSOR: u64 = i32::MAX as u64;
 
 pub(super) struct TractPlan {
     runnable: Arc<TypedRunnableModel>,
@@ -32,7 +36,7 @@ pub(super) struct TractPlan {
     /// Nanoseconds that the last run took.
     last_run: AtomicU64,
     outputs: Outputs,
-    limits: ModelLimits,
+    engine: Tract,
     judged: Judged,
     /// Bytes of its constants.
     weights: u64,
@@ -55,17 +59,25 @@ struct Verdict {
     steps: Arc<[Step]>,
 }
 
-impl From<(Demand, Vec<Step>)> for Verdict {
-    fn from((demand, steps): (Demand, Vec<Step>)) -> Self {
-        Self { demand, steps: steps.into() }
+/// # Errors
+/// What passes the limits, and what is too large for an accelerator.
+fn judge(model: &TypedModel, order: &[usize], known: &Known<'_>, engine: &Tract) -> Result<Verdict, Error> {
+    if engine.accelerator.is_some() {
+        for output in model.nodes().iter().flat_map(|node| &node.outputs) {
+            if known.bytes(&output.fact).is_some_and(|bytes| bytes > MAX_TENSOR) {
+                return Err(Error::NotOnGpu(format!("it has a tensor of more than {MAX_TENSOR} bytes")));
+            }
+        }
     }
+    let (demand, steps) = demand::of_plan(model, order, known, &engine.limits)?;
+    Ok(Verdict { demand, steps: steps.into() })
 }
 
 impl TractPlan {
     /// # Errors
     /// What the engine has against the model; a plan for one shape that passes the limits; operators that write nobody
-    /// knows how much.
-    pub fn new(model: TypedModel, outputs: Outputs, limits: ModelLimits) -> Result<Arc<Self>, Error> {
+    /// knows how much; [`Error::NotOnGpu`].
+    pub fn new(model: TypedModel, outputs: Outputs, engine: Tract) -> Result<Arc<Self>, Error> {
         let steady = model.nodes().iter().all(|node| {
             let known = node.outputs.iter().all(|output| output.fact.shape.as_concrete().is_some());
             known && !node.op_is::<Scan>() && !node.op_is::<OptScan>() && !node.op_is::<IfThenElse>()
@@ -73,9 +85,13 @@ impl TractPlan {
         let runnable = model.into_runnable().map_err(invalid)?;
         let (model, order) = (runnable.model(), runnable.order_without_consts());
         let watch = Watch::of(model, order)?;
+        if watch.is_some() && engine.accelerator.is_some() {
+            // Who looks at tensors before each operator would have to bring them back from the device first.
+            return Err(Error::NotOnGpu("the sizes of its tensors depend on data".to_owned()));
+        }
         let judged = if inputs(model)?.iter().all(|fact| fact.shape.as_concrete().is_some()) {
             let values = SymbolValues::default();
-            Judged::Once(demand::of_plan(model, order, &Known::new(&values), &limits)?.into())
+            Judged::Once(judge(model, order, &Known::new(&values), &engine)?)
         } else {
             Judged::PerShape(Mutex::default())
         };
@@ -83,7 +99,7 @@ impl TractPlan {
         let steady = steady && watch.is_none();
         let last_run = AtomicU64::new(u64::MAX);
         let weights = demand::constants(model);
-        Ok(Arc::new(Self { runnable, steady, last_run, outputs, limits, judged, weights, watch }))
+        Ok(Arc::new(Self { runnable, steady, last_run, outputs, engine, judged, weights, watch }))
     }
 
     /// Bytes of its constants.
@@ -123,13 +139,18 @@ impl TractPlan {
         let facts = inputs(model)?;
         let values = extent::bind(facts.into_iter(), shapes.iter().map(Vec::as_slice));
         let order = self.runnable.order_without_consts();
-        let verdict = demand::of_plan(model, order, &Known::new(&values), &self.limits).map(Verdict::from);
+        let verdict = judge(model, order, &Known::new(&values), &self.engine);
         let mut verdicts = lock(verdicts);
         if verdicts.len() >= MAX_VERDICTS {
             verdicts.pop_front();
         }
         verdicts.push_back((shapes.to_vec(), verdict.clone()));
         verdict
+    }
+
+    pub fn host_operators(&self) -> Vec<String> {
+        let model = self.runnable.model();
+        self.engine.accelerator.as_ref().map(|device| device.host_operators(model)).unwrap_or_default()
     }
 
     /// Runs the graph; besides the outputs, what was seen to be needed where the plan did not tell.
@@ -144,25 +165,30 @@ impl TractPlan {
         let mut steps = steps.iter();
         let inputs = inputs.iter().map(to_engine).collect::<Result<TVec<TValue>, Error>>()?;
         let started = Instant::now();
+        let mut away = Away::new(self.engine.accelerator.as_deref(), between);
         let mut state = self.runnable.spawn().map_err(failed)?;
         let model = self.runnable.model();
         let mut watching =
-            self.watch.as_ref().map(|watch| Watching::new(watch, model, &self.limits, &inputs));
-        let outputs = state
-            .run_plan_with_eval(inputs, |context, state, node, inputs| -> Result<_, EngineError> {
+            self.watch.as_ref().map(|watch| Watching::new(watch, model, &self.engine.limits, &inputs));
+        let run = || {
+            state.run_plan_with_eval(inputs, |context, state, node, inputs| -> Result<_, EngineError> {
                 let Some(watching) = &mut watching else {
                     let Step { during, after } = steps.next().copied().unwrap_or_default();
-                    between.before(during)?;
+                    away.before(during)?;
                     let outputs = tract_core::plan::eval(context, state, node, inputs)?;
-                    between.after(after);
+                    away.after(after);
                     return Ok(outputs);
                 };
-                between.before(watching.before(node, &inputs, context.symbols)?)?;
+                away.before(watching.before(node, &inputs, context.symbols)?)?;
                 let outputs = tract_core::plan::eval(context, state, node, inputs)?;
-                between.after(watching.after(node, &outputs));
+                away.after(watching.after(node, &outputs));
                 Ok(outputs)
             })
-            .map_err(failed)?;
+        };
+        let outputs = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(outputs) => away.bring_back(outputs.map_err(failed)?)?,
+            Err(panic) => return Err(away.of_panic(panic)),
+        };
         let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last_run.store(took, Ordering::Relaxed);
         let seen = watching.map_or(Demand::default(), |watching| Demand {

@@ -1,0 +1,271 @@
+//! One NVIDIA GPU, through the engine's CUDA operators: one context for all tenants, a stream for each thread.
+//!
+//! The engine keeps a context for the process and a stream, with handles of cuBLAS and cuDNN, for each thread that it is
+//! called on. So all that touches the device runs on the threads that are started here, as many as jobs can have begun
+//! and graphs be loaded at one time, and on no other: no stream is made after the start.
+//!
+//! Tensors come from the driver's own pool, in the order of a stream, and go back to it. What the pool says is in use is
+//! what the [`Ledger`](crate::quota::Ledger) is held against.
+//!
+//! Kernels are not checked the way that operators on the CPU are: one that reads where its data says would read any
+//! tenant's memory. Only operators of which this is known not to be so run here ([`SAFE`]); the others run on the CPU.
+
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::time::Duration;
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+use tokio::runtime::{Builder, Runtime};
+use tract_cuda::{CudaTransform, utils::ensure_cuda_runtime_dependencies, with_cuda_stream};
+use tract_gpu::fact::DeviceTypedFactExt;
+use tract_gpu::sync::DeviceSync;
+use tract_onnx::prelude::{IntoTensor, TValue, TractError, TypedModel};
+use tract_onnx::tract_core::internal::{TypedFact, TypedOp};
+use tract_onnx::tract_core::knobs::KnobScope;
+use tract_onnx::tract_core::ops::array::Gather;
+use tract_onnx::tract_core::ops::konst::Const;
+use tract_onnx::tract_core::ops::source::TypedSource;
+use tract_onnx::tract_core::transform::ModelTransform;
+
+use super::{DriverMemory, GpuConfig, Hardware};
+use crate::Error;
+use crate::backend::Accelerator;
+type Node = tract_onnx::prelude::Node<TypedFact, Box<dyn TypedOp>>;
+
+/// Threads beside those of jobs: one loads graphs, one prepares them for shapes.
+const LOADERS: usize = 2;
+
+/// The part of the device's memory that the driver's pool may keep when nothing is in it, rather than give it back.
+const POOL_KEEPS: u64 = 16;
+
+/// What the engine is told not to have on the device: nodes with this in their names.
+const ON_CPU: &str = "weir.on-cpu";
+
+/// How the engine calls that setting.
+const FORCE_CPU: &str = "TRACT_CUDA_FORCE_CPU";
+
+/// What its failed allocations say.
+const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
+
+pub(crate) struct Cuda {
+    /// The threads. Taken when they are to end.
+    threads: Option<Runtime>,
+    context: Arc<CudaContext>,
+    /// The driver's pool, if the device has one.
+    pool: Option<Pool>,
+    /// Bytes that were in use when all was started, by whomever.
+    taken: u64,
+    outstanding: usize,
+    failed: AtomicBool,
+}
+
+/// The driver's default pool of the device, which is there as long as the process is.
+struct Pool(sys::CUmemoryPool);
+
+// SAFETY: the handle names a pool of the driver's, whose functions may be called from any thread.
+unsafe impl Send for Pool {}
+// SAFETY: as above; the driver does its own locking.
+unsafe impl Sync for Pool {}
+
+impl Cuda {
+    /// Starts the device: the context, the threads, and the engine's kernels, which are compiled when this machine has
+    /// not done so before. Takes seconds, the first time minutes.
+    ///
+    /// # Errors
+    /// What is missing, or does not work: a sentence.
+    pub fn start(config: &GpuConfig) -> Result<Arc<Self>, String> {
+        let check = || ensure_cuda_runtime_dependencies("a GPU device").map_err(|error| format!("{error:#}"));
+        caught(check)?;
+        let count = config.lanes.get().saturating_add(config.suspended).saturating_add(LOADERS);
+        let threads = Builder::new_current_thread()
+            .thread_name("gpu")
+            .max_blocking_threads(count)
+            .thread_keep_alive(Duration::from_secs(u64::from(u32::MAX)))
+            .build()
+            .map_err(|error| format!("no threads for the GPU: {error}"))?;
+        let (sender, contexts) = mpsc::channel();
+        let all = Arc::new(Barrier::new(count));
+        for _ in 0..count {
+            let (sender, all) = (sender.clone(), Arc::clone(&all));
+            threads.spawn_blocking(move || {
+                let context = || with_cuda_stream(|stream| Ok(Arc::clone(stream.context())));
+                let context = caught(|| context().map_err(|error| format!("{error:#}")));
+                // None gets a second one of these before each has had one.
+                all.wait();
+                let _ = sender.send(context);
+            });
+        }
+        drop(sender);
+        let contexts = contexts.iter().collect::<Result<Vec<_>, String>>()?;
+        let context = contexts.into_iter().next().ok_or("no thread of the GPU has started")?;
+        let pool = Pool::of(&context).map_err(|error| format!("the driver's pool: {error}"))?;
+        let (free, total) = context.mem_get_info().map_err(|error| error.to_string())?;
+        Ok(Arc::new(Self {
+            threads: Some(threads),
+            context,
+            pool,
+            taken: wide(total).saturating_sub(wide(free)),
+            outstanding: config.outstanding.get(),
+            failed: AtomicBool::new(false),
+        }))
+    }
+
+    fn read_memory(&self) -> Option<DriverMemory> {
+        let (free, total) = self.context.mem_get_info().ok()?;
+        let pool = self.pool.as_ref();
+        let read = |attribute| pool.map_or(Some(0), |pool| pool.read(attribute).ok());
+        Some(DriverMemory {
+            total: wide(total),
+            free: wide(free),
+            pool_used: read(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
+            pool_reserved: read(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
+            context: self.taken,
+        })
+    }
+
+    /// An error of the driver's, which may mean the end of the context: then all that is asked of it fails.
+    fn error(&self, error: &TractError) -> Error {
+        if self.context.mem_get_info().is_err() && self.context.mem_get_info().is_err() {
+            if !self.failed.swap(true, Ordering::Relaxed) {
+                tracing::error!(%error, "the GPU's context is broken: restart the server");
+            }
+            return Error::DeviceFailed { device: super::GPU.to_owned() };
+        }
+        Error::Engine(format!("{error:#}").chars().take(400).collect())
+    }
+}
+
+impl Hardware for Cuda {
+    fn spawn(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
+        let threads = self.threads.as_ref().ok_or(Error::Cancelled)?;
+        drop(threads.spawn_blocking(work));
+        Ok(())
+    }
+
+    fn memory(&self) -> Option<DriverMemory> {
+        self.read_memory()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // Jobs that still run end first, on threads that nobody waits for: this may be an async one.
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
+impl Pool {
+    /// The device's pool, told to keep some memory between runs.
+    fn of(context: &CudaContext) -> Result<Option<Self>, DriverError> {
+        if !context.has_async_alloc() {
+            return Ok(None);
+        }
+        context.bind_to_thread()?;
+        let mut keeps = wide(context.total_mem()?) / POOL_KEEPS;
+        // SAFETY: the device is that of a live context.
+        let pool = unsafe { result::device::get_default_mem_pool(context.cu_device())? };
+        // SAFETY: the pool is the device's default one; the value of this attribute is a u64, which is read before the
+        // call returns.
+        unsafe {
+            let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            result::mem_pool::set_attribute(pool, attribute, (&raw mut keeps).cast::<c_void>())?;
+        }
+        Ok(Some(Self(pool)))
+    }
+
+    /// One of the pool's counts of bytes.
+    fn read(&self, attribute: sys::CUmemPool_attribute) -> Result<u64, DriverError> {
+        let mut bytes = 0_u64;
+        // SAFETY: the pool is the device's default one; the attributes that are asked for are u64.
+        unsafe { result::mem_pool::get_attribute(self.0, attribute, (&raw mut bytes).cast::<c_void>())? };
+        Ok(bytes)
+    }
+}
+
+impl Accelerator for Cuda {
+    fn translate(&self, mut model: TypedModel) -> Result<TypedModel, Error> {
+        let ids = 0..model.nodes().len();
+        for (node, id) in model.nodes.iter_mut().zip(ids) {
+            if node.op_is::<Gather>() {
+                node.name = format!("{ON_CPU}.{id}");
+            }
+        }
+        let translate = |model: &mut TypedModel| {
+            let scope = KnobScope::new([(FORCE_CPU, ON_CPU)])?;
+            scope.enter(|| CudaTransform.transform(model))?;
+            model.optimize()
+        };
+        translate(&mut model).map_err(|error| self.error(&error))?;
+        // The constants are on their way on this thread's stream; others' will read them.
+        self.synchronize()?;
+        match model.nodes().iter().find(|node| is_there(node) && !is_safe(&node.op.name())) {
+            Some(node) => Err(Error::NotOnGpu(format!("operator `{}` has not been seen to be safe there", node.op.name()))),
+            None => Ok(model),
+        }
+    }
+
+    fn host_operators(&self, model: &TypedModel) -> Vec<String> {
+        let here = model.nodes().iter().filter(|node| {
+            !is_there(node) && !node.op_is::<Const>() && !node.op_is::<TypedSource>() && !node.op_is::<DeviceSync>()
+        });
+        here.map(|node| format!("{} {}", node.op.name(), node.name)).collect()
+    }
+
+    fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    fn synchronize(&self) -> Result<(), Error> {
+        with_cuda_stream(|stream| Ok(stream.synchronize()?)).map_err(|error| self.error(&error))
+    }
+
+    fn bring_back(&self, value: TValue) -> Result<TValue, TractError> {
+        let mut tensor = value.into_tensor();
+        // Asked for as something to be written to, it comes to the host for good and leaves the device.
+        tensor.try_as_plain_ram_mut()?;
+        Ok(tensor.into())
+    }
+
+    fn of_panic(&self, panic: &(dyn Any + Send), bytes: u64) -> Option<Error> {
+        let text = panic.downcast_ref::<String>()?;
+        let memory = self.memory()?;
+        text.contains(OUT_OF_MEMORY).then(|| Error::DeviceMemory {
+            requested: bytes,
+            used: memory.total.saturating_sub(memory.free),
+            limit: memory.total,
+        })
+    }
+}
+
+/// Whether a node runs on the device.
+fn is_there(node: &Node) -> bool {
+    let writes_there = node.outputs.iter().any(|output| output.fact.as_device_fact().is_some());
+    writes_there && !node.op_is::<Const>() && !node.op_is::<TypedSource>() && !node.op_is::<DeviceSync>()
+}
+
+/// The engine's operators on the device that read and write where their tensors are, whatever is in these.
+const SAFE: [&str; 1] = ["TODO"];
+
+fn is_safe(operator: &str) -> bool {
+    SAFE.contains(&operator)
+}
+
+/// What a call of the engine's comes to, if it may panic.
+fn caught<T>(call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(Error::from_panic(&*panic).to_string()))
+}
+
+fn wide(size: usize) -> u64 {
+    u64::try_from(size).unwrap_or(u64::MAX)
+}

@@ -195,7 +195,7 @@ impl Service {
     }
 
     /// Sets what a tenant may have of the devices, from now on. What it has over a smaller quota stays until it is let go.
-    pub fn set_tenant(&self, tenant: &str, share: &TenantShare) {
+    pub fn set_tenant(&self, tenant: &str, share: TenantShare) {
         let tenant: Arc<str> = tenant.into();
         self.0.cpu.set_quota(&tenant, share.memory);
         if let Ok(gpu) = &self.0.gpu {

@@ -7,10 +7,11 @@
 //! Tensors come from the driver's own pool, in the order of a stream, and go back to it. What the pool says is in use is
 //! what the [`Ledger`](crate::quota::Ledger) is held against.
 //!
-//! Kernels are not checked the way that operators on the CPU are: one that reads where its data says would read any
-//! tenant's memory. Only operators of which this is known not to be so run here ([`SAFE`]); the others run on the CPU.
+//! Kernels are not checked the way that operators on the CPU are; `guard.rs` says which may run here.
 
 #![allow(unsafe_code)]
+
+mod guard;
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -23,20 +24,18 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 use tokio::runtime::{Builder, Runtime};
 use tract_cuda::{CudaTransform, utils::ensure_cuda_runtime_dependencies, with_cuda_stream};
 use tract_gpu::fact::DeviceTypedFactExt;
+use tract_gpu::rewrite_rules::rewire_syncs::rewire_syncs;
 use tract_gpu::sync::DeviceSync;
 use tract_onnx::prelude::{IntoTensor, TValue, TractError, TypedModel};
-use tract_onnx::tract_core::internal::{TypedFact, TypedOp};
 use tract_onnx::tract_core::knobs::KnobScope;
-use tract_onnx::tract_core::ops::array::Gather;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::ops::source::TypedSource;
-use tract_onnx::tract_core::transform::ModelTransform;
+use tract_onnx::tract_core::model::translator::Translate;
 
+use self::guard::Place;
 use super::{DriverMemory, GpuConfig, Hardware};
 use crate::Error;
 use crate::backend::Accelerator;
-type Node = tract_onnx::prelude::Node<TypedFact, Box<dyn TypedOp>>;
-
 /// Threads beside those of jobs: one loads graphs, one prepares them for shapes.
 const LOADERS: usize = 2;
 
@@ -48,6 +47,9 @@ const ON_CPU: &str = "weir.on-cpu";
 
 /// How the engine calls that setting.
 const FORCE_CPU: &str = "TRACT_CUDA_FORCE_CPU";
+
+/// The engine's name for what is done of a translation before it comes to single operators.
+const BEFORE_OPERATORS: usize = 1;
 
 /// What its failed allocations say.
 const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
@@ -116,6 +118,7 @@ impl Cuda {
     }
 
     fn read_memory(&self) -> Option<DriverMemory> {
+        self.forget_errors();
         let (free, total) = self.context.mem_get_info().ok()?;
         let pool = self.pool.as_ref();
         let read = |attribute| pool.map_or(Some(0), |pool| pool.read(attribute).ok());
@@ -128,9 +131,18 @@ impl Cuda {
         })
     }
 
+    /// What could not be given back is told to whoever asks the driver for something next, which may be another tenant's
+    /// job. It is nobody's.
+    fn forget_errors(&self) {
+        if let Err(error) = self.context.check_err() {
+            tracing::warn!(%error, "the driver could not take something back");
+        }
+    }
+
     /// An error of the driver's, which may mean the end of the context: then all that is asked of it fails.
     fn error(&self, error: &TractError) -> Error {
-        if self.context.mem_get_info().is_err() && self.context.mem_get_info().is_err() {
+        self.forget_errors();
+        if self.context.mem_get_info().is_err() {
             if !self.failed.swap(true, Ordering::Relaxed) {
                 tracing::error!(%error, "the GPU's context is broken: restart the server");
             }
@@ -143,6 +155,7 @@ impl Cuda {
 impl Hardware for Cuda {
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
         let threads = self.threads.as_ref().ok_or(Error::Cancelled)?;
+        self.forget_errors();
         drop(threads.spawn_blocking(work));
         Ok(())
     }
@@ -195,31 +208,60 @@ impl Pool {
 
 impl Accelerator for Cuda {
     fn translate(&self, mut model: TypedModel) -> Result<TypedModel, Error> {
-        let ids = 0..model.nodes().len();
-        for (node, id) in model.nodes.iter_mut().zip(ids) {
-            if node.op_is::<Gather>() {
-                node.name = format!("{ON_CPU}.{id}");
+        // All that the engine does before it takes operators to the device, one by one. What it does after that would run
+        // operators on constants, and make one operator of several: it is left out, and so is nothing run here that has
+        // not been looked at.
+        CudaTransform.transform_up_to_phase(&mut model, BEFORE_OPERATORS).map_err(|error| self.error(&error))?;
+        let places = guard::places(&model)?;
+        for (id, (node, place)) in model.nodes.iter_mut().zip(places).enumerate() {
+            if place == Place::Cpu {
+                node.name = format!("{ON_CPU}.{id}.{}", node.name);
             }
         }
-        let translate = |model: &mut TypedModel| {
+        let translate = || {
             let scope = KnobScope::new([(FORCE_CPU, ON_CPU)])?;
-            scope.enter(|| CudaTransform.transform(model))?;
+            scope.enter(|| CudaTransform.translate_model(&model))
+        };
+        let mut model = translate().map_err(|error| self.error(&error))?;
+        are_known(&model)?;
+        let optimize = |model: &mut TypedModel| {
+            rewire_syncs(model)?;
             model.optimize()
         };
-        translate(&mut model).map_err(|error| self.error(&error))?;
+        optimize(&mut model).map_err(|error| self.error(&error))?;
+        are_known(&model)?;
         // The constants are on their way on this thread's stream; others' will read them.
         self.synchronize()?;
-        match model.nodes().iter().find(|node| is_there(node) && !is_safe(&node.op.name())) {
-            Some(node) => Err(Error::NotOnGpu(format!("operator `{}` has not been seen to be safe there", node.op.name()))),
-            None => Ok(model),
-        }
+        Ok(model)
     }
 
     fn host_operators(&self, model: &TypedModel) -> Vec<String> {
         let here = model.nodes().iter().filter(|node| {
             !is_there(node) && !node.op_is::<Const>() && !node.op_is::<TypedSource>() && !node.op_is::<DeviceSync>()
         });
-        here.map(|node| format!("{} {}", node.op.name(), node.name)).collect()
+        let prefix = format!("{ON_CPU}.");
+        here.map(|node| {
+            let name = node.name.strip_prefix(&prefix).and_then(|name| name.split_once('.'));
+            format!("{} {}", node.op.name(), name.map_or(&*node.name, |(_, name)| name))
+        })
+        .collect()
+    }
+
+    fn check(&self, model: &TypedModel, node: &guard::Node, inputs: &[TValue]) -> Result<(), Error> {
+        if !is_there(node) {
+            return Ok(());
+        }
+        let facts = model.node_input_facts(node.id).map_err(|error| self.error(&error))?;
+        if facts.len() == inputs.len() && inputs.iter().zip(facts).all(|(value, fact)| guard::fits(value, fact)) {
+            return Ok(());
+        }
+        Err(Error::Engine(format!("operator `{}` is given what it was not prepared for", node.name)))
+    }
+
+    fn enter(&self) {
+        if let Err(error) = self.context.bind_to_thread() {
+            tracing::warn!(%error, "the context is not to be had");
+        }
     }
 
     fn outstanding(&self) -> usize {
@@ -249,16 +291,20 @@ impl Accelerator for Cuda {
 }
 
 /// Whether a node runs on the device.
-fn is_there(node: &Node) -> bool {
-    let writes_there = node.outputs.iter().any(|output| output.fact.as_device_fact().is_some());
-    writes_there && !node.op_is::<Const>() && !node.op_is::<TypedSource>() && !node.op_is::<DeviceSync>()
+fn is_there(node: &guard::Node) -> bool {
+    if node.op_is::<Const>() || node.op_is::<TypedSource>() || node.op_is::<DeviceSync>() {
+        return false;
+    }
+    let name = node.op.name();
+    let is_called_so = name.starts_with("Cuda") || name.starts_with("Gpu");
+    is_called_so || node.outputs.iter().any(|output| output.fact.as_device_fact().is_some())
 }
 
-/// The engine's operators on the device that read and write where their tensors are, whatever is in these.
-const SAFE: [&str; 1] = ["TODO"];
-
-fn is_safe(operator: &str) -> bool {
-    SAFE.contains(&operator)
+fn are_known(model: &TypedModel) -> Result<(), Error> {
+    match model.nodes().iter().find(|node| is_there(node) && !guard::is_known(&node.op.name())) {
+        Some(node) => Err(Error::NotOnGpu(format!("operator `{}` is not known to be safe there", node.op.name()))),
+        None => Ok(()),
+    }
 }
 
 /// What a call of the engine's comes to, if it may panic.

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::time::{advance, sleep};
 
 use crate::backend::Plan;
-use crate::model::Format;
+use crate::model::{Format, Signature};
 use crate::tensor::Tensor;
 
 struct Empty(Signature);

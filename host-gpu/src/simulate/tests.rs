@@ -226,7 +226,7 @@ prop_compose! {
         batching in batching(),
     ) -> Model {
         let keep = Keep { keep_alive: millis(keep_alive), pin, min_resident: millis(min_resident) };
-        let policy = ModelPolicy { public, keep, batching: Arc::new(batching) };
+        let policy = ModelPolicy { public, keep, batching: Arc::new(batching), ..ModelPolicy::default() };
         Model { row_time: millis(row), bytes, load_time: millis(load), policy, ..model(operators, millis(run)) }
     }
 }

@@ -482,7 +482,7 @@ async fn sixty_four_tenants_never_have_more_than_they_may() {
     for graph in service.stats().resident {
         let public = &*graph.owner == weir_gpu::SYSTEM;
         let policy = ModelPolicy { public, ..ModelPolicy::default() };
-        service.keep(&graph.owner, &model(&graph.digest, vec![], policy), Keep::default());
+        service.keep(&graph.owner, &model(&graph.digest, vec![], policy), &ModelPolicy::default());
     }
     is_at_rest(&service);
     assert_eq!(service.stats().memory, 0);

@@ -25,7 +25,7 @@ impl Node {
 
     /// Tells the devices what a tenant may have.
     pub(super) fn settle_share(&self, tenant: &str) {
-        self.service.set_tenant(tenant, &(&self.share(tenant).0).into());
+        self.service.set_tenant(tenant, (&self.share(tenant).0).into());
     }
 
     /// What a tenant may have, and what of that was set for it.

@@ -79,3 +79,103 @@ impl Drop for Away<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::any::Any;
+    use std::sync::Mutex;
+
+    use tract_onnx::prelude::{TractResult, TypedModel};
+
+    use crate::backend::tract::demand::Node;
+
+    #[derive(Default)]
+    struct Device(Mutex<Vec<&'static str>>);
+
+    impl Accelerator for Device {
+        fn translate(&self, model: TypedModel) -> Result<TypedModel, Error> {
+            Ok(model)
+        }
+
+        fn host_operators(&self, _: &TypedModel) -> Vec<String> {
+            vec![]
+        }
+
+        fn check(&self, _: &TypedModel, _: &Node, _: &[TValue]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn enter(&self) {}
+
+        fn outstanding(&self) -> usize {
+            3
+        }
+
+        fn synchronize(&self) -> Result<(), Error> {
+            self.0.lock().unwrap().push("end");
+            Ok(())
+        }
+
+        fn bring_back(&self, value: TValue) -> TractResult<TValue> {
+            Ok(value)
+        }
+
+        fn of_panic(&self, panic: &(dyn Any + Send), bytes: u64) -> Option<Error> {
+            let text = panic.downcast_ref::<&str>()?;
+            (*text == "no memory").then_some(Error::DeviceMemory { requested: bytes, used: 1, limit: 2 })
+        }
+    }
+
+    struct Job<'a> {
+        device: &'a Device,
+        waits_at: usize,
+        operators: usize,
+    }
+
+    impl Between for Job<'_> {
+        fn before(&mut self, _: u64) -> Result<(), Error> {
+            self.operators += 1;
+            self.device.0.lock().unwrap().push("operator");
+            Ok(())
+        }
+
+        fn will_wait(&mut self) -> bool {
+            self.operators == self.waits_at
+        }
+
+        fn after(&mut self, _: u64) {}
+    }
+
+    fn run(operators: usize, waits_at: usize) -> String {
+        let device = Device::default();
+        let mut job = Job { device: &device, waits_at, operators: 0 };
+        let mut away = Away::new(Some(&device), &mut job);
+        for _ in 0..operators {
+            away.before(1).unwrap();
+            away.after(0);
+        }
+        drop(away);
+        device.0.into_inner().unwrap().iter().map(|what| &what[..1]).collect()
+    }
+
+    #[test]
+    fn all_ends_at_the_bound_before_waiting_and_when_the_run_is_left() {
+        const NEVER: usize = usize::MAX;
+        assert_eq!(run(7, NEVER), "oooeoooeoe");
+        assert_eq!(run(4, 1), "oeoooe", "before it waits");
+        assert_eq!(run(0, NEVER), "e");
+    }
+
+    #[test]
+    fn a_panic_that_the_device_knows_is_an_error_of_the_operators_bytes() {
+        let device = Device::default();
+        let mut job = Job { device: &device, waits_at: 0, operators: 0 };
+        let mut away = Away::new(Some(&device), &mut job);
+        away.before(42).unwrap();
+        let known = away.of_panic(Box::new("no memory"));
+        assert_eq!(known, Error::DeviceMemory { requested: 42, used: 1, limit: 2 });
+        let unknown = std::panic::AssertUnwindSafe(|| away.of_panic(Box::new("else")));
+        assert_eq!(std::panic::catch_unwind(unknown).unwrap_err().downcast_ref(), Some(&"else"));
+    }
+}

@@ -348,6 +348,26 @@ mod tests {
         (model, order)
     }
 
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn a_product_on_a_device_counts_as_it_would_here() {
+        use tract_gpu::fact::DeviceFact;
+        let there = |fact: TypedFact| DeviceFact::from_host(fact).unwrap().into_exotic_fact();
+        let mut model = TypedModel::default();
+        let a = model.add_source("a", there(f32::fact([1, 8, 100]))).unwrap();
+        let b = model.add_source("b", there(f32::fact([1, 50, 100]))).unwrap();
+        let product = model.wire_node("product", tract_cuda::ops::CudaGgmlGemm, &[a, b]).unwrap();
+        model.select_output_outlets(&product).unwrap();
+        let (order, values) = (model.eval_order().unwrap(), SymbolValues::default());
+        let planned = of_plan(&model, &order, &Known::new(&values), &ModelLimits::default()).unwrap();
+        let inputs = 4 * (8 * 100 + 50 * 100);
+        let demand = Demand { memory: inputs + 4 * 8 * 50, operator_cost: 8 * 50 * 100 };
+        assert_eq!(planned.0, demand);
+        assert_eq!(planned.1.last().unwrap().after, 4 * 8 * 50);
+        let few = ModelLimits { operator_cost: 39_999, ..ModelLimits::default() };
+        assert!(of_plan(&model, &order, &Known::new(&values), &few).is_err());
+    }
+
     /// Time that this thread was on a core: what else the machine does is not in it. Nanoseconds.
     fn on_core() -> u64 {
         let stats = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();

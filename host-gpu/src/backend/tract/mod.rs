@@ -56,6 +56,15 @@ pub(crate) trait Accelerator: Send + Sync {
     /// Operators of a translated model that run on the CPU, with their names.
     fn host_operators(&self, model: &TypedModel) -> Vec<String>;
 
+    /// Whether a translated operator may be given these inputs, now that they are there.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if not; the run ends.
+    fn check(&self, model: &TypedModel, node: &demand::Node, inputs: &[TValue]) -> Result<(), Error>;
+
+    /// What a thread does before it lets go of a translated model, wherever that is.
+    fn enter(&self);
+
     /// The most operators that a run may have begun and not ended.
     fn outstanding(&self) -> usize;
 
@@ -138,11 +147,15 @@ impl Tract {
 
         let (form, outputs) = match self.simplified(model.clone()) {
             Ok(simplified) => {
+                let by_shape = self.accelerator.is_some() && inputs.iter().any(|input| varies(&input.shape));
                 let facts = simplified.outputs.iter();
                 let facts = facts.map(|outlet| simplified.outlet_fact(*outlet).map(InferenceFact::from));
                 let facts = facts.collect::<Result<_, _>>().map_err(invalid)?;
                 let names = declared.into_iter().map(|output| output.name).collect();
-                (ParsedForm::Symbolic(simplified), signature::specs("output", names, facts)?.into())
+                let outputs = signature::specs("output", names, facts)?.into();
+                // An accelerator's operators are only looked at for sizes that are known.
+                let form = if by_shape { ParsedForm::PerShape(model) } else { ParsedForm::Symbolic(simplified) };
+                (form, outputs)
             }
             Err(error) => {
                 if !inputs.iter().any(|input| varies(&input.shape)) {

@@ -99,13 +99,20 @@ fn special(
             (0, inputs.get(1).map_or(1, |dims| elements(dims)).saturating_mul(kernel))
         }
         // Queries against keys: [batch, (heads,) rows, width] each.
-        "SDPA" | "FlashSDPA" | "StreamedSDPA" => {
+        "SDPA" | "FlashSDPA" | "StreamedSDPA" | "CudaFlashAttention" => {
             let width = first.last().copied().unwrap_or(1).max(1);
             let keys = inputs.get(1).and_then(|dims| dims.iter().nth_back(1)).copied().unwrap_or(1);
             let scores = (elements(first) / width).saturating_mul(keys);
             let copies = inputs.iter().map(|dims| elements(dims)).fold(elements(out), u64::saturating_add);
             let workspace = scores.saturating_mul(3).saturating_add(copies.saturating_mul(2));
             (workspace.saturating_mul(4), scores.saturating_mul(width).saturating_mul(2))
+        }
+        // On a GPU: [.., rows, width] against [.., columns, width].
+        "CudaGgmlGemm" | "CudaRingGemm" => (0, elements(out).saturating_mul(first.last().copied().unwrap_or(1))),
+        // [batch, channels, ..] against [outputs, channels of a group, ..].
+        "CudaConv" => {
+            let kernel = inputs.get(1).map_or(1, |dims| elements(dims)) / dim(1, 0);
+            (0, elements(out).saturating_mul(kernel))
         }
         // Each tree for each row; a row of outputs has at least one column.
         "TreeEnsembleClassifier" => (0, touched.saturating_mul(LOGARITHM)),

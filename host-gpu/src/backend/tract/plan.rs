@@ -25,9 +25,6 @@ use crate::tensor::Tensor;
 /// Shapes whose verdict a plan for all shapes remembers.
 const MAX_VERDICTS: usize = 16;
 
-/// Bytes of a tensor on an accelerator, whose kernels count elements in 32 bits.
-const MAX_TENSOR: u64 = i32::MAX as u64;
-
 pub(super) struct TractPlan {
     runnable: Arc<TypedRunnableModel>,
     /// Whether all runs do the same work, whatever the data: there is no shape in it that is not known, and no loop or
@@ -60,15 +57,8 @@ struct Verdict {
 }
 
 /// # Errors
-/// What passes the limits, and what is too large for an accelerator.
+/// What passes the limits.
 fn judge(model: &TypedModel, order: &[usize], known: &Known<'_>, engine: &Tract) -> Result<Verdict, Error> {
-    if engine.accelerator.is_some() {
-        for output in model.nodes().iter().flat_map(|node| &node.outputs) {
-            if known.bytes(&output.fact).is_some_and(|bytes| bytes > MAX_TENSOR) {
-                return Err(Error::NotOnGpu(format!("it has a tensor of more than {MAX_TENSOR} bytes")));
-            }
-        }
-    }
     let (demand, steps) = demand::of_plan(model, order, known, &engine.limits)?;
     Ok(Verdict { demand, steps: steps.into() })
 }
@@ -174,6 +164,9 @@ impl TractPlan {
             state.run_plan_with_eval(inputs, |context, state, node, inputs| -> Result<_, EngineError> {
                 let Some(watching) = &mut watching else {
                     let Step { during, after } = steps.next().copied().unwrap_or_default();
+                    if let Some(accelerator) = &self.engine.accelerator {
+                        accelerator.check(model, node, &inputs)?;
+                    }
                     away.before(during)?;
                     let outputs = tract_core::plan::eval(context, state, node, inputs)?;
                     away.after(after);
@@ -202,6 +195,14 @@ impl TractPlan {
 
 fn inputs(model: &TypedModel) -> Result<Vec<&TypedFact>, Error> {
     model.inputs.iter().map(|outlet| model.outlet_fact(*outlet).map_err(invalid)).collect()
+}
+
+impl Drop for TractPlan {
+    fn drop(&mut self) {
+        if let Some(accelerator) = &self.engine.accelerator {
+            accelerator.enter();
+        }
+    }
 }
 
 impl Plan for TractPlan {

@@ -125,7 +125,8 @@ impl From<ModelSection> for Model {
             section;
         let batching = Arc::new(Batching { max_batch, max_queue_delay, preferred, padding });
         let keep = Keep { keep_alive, pin, min_resident };
-        let policy = ModelPolicy { public: section.visibility == Visibility::Public, keep, batching };
+        let public = section.visibility == Visibility::Public;
+        let policy = ModelPolicy { public, keep, batching, ..ModelPolicy::default() };
         Self { operators, run_time, row_time, bytes: section.bytes.as_u64(), load_time, policy }
     }
 }
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!((policy.device.lanes.get(), policy.device.memory), (2, 1 << 30));
         assert_eq!((policy.device.sharing.batch_share, policy.device.eviction), (100, Eviction::Lru));
         assert_eq!(policy.deadline, Some(Duration::from_secs(2)));
-        let share = TenantShare { weight: 4, class: Class::Standard, queue: 9, memory: Some(1 << 20) };
+        let share = TenantShare { weight: 4, class: Class::Standard, queue: 9, memory: Some(1 << 20), gpu_memory: None };
         assert_eq!(policy.tenants["a"], share);
         let model = &policy.models["public"];
         assert_eq!((model.row_time, model.bytes, model.policy.public), (Duration::from_millis(3), 7, true));

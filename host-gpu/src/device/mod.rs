@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -143,8 +143,8 @@ pub(crate) struct Device {
     pub lanes: Lanes<Passenger>,
     ledger: Arc<Ledger>,
     residency: Arc<Residency>,
-    /// What of its memory is nobody's to have: what the driver and the engine take, and a part that is left free.
-    reserves: Mutex<Vec<Reserved>>,
+    /// What of its memory is nobody's to have, where a driver counts it too.
+    reserves: Mutex<Option<Reserves>>,
     /// Opens what tenants bring, before the engine here does.
     examiner: Arc<dyn Examiner>,
     /// Permits of graphs that are made ready for new shapes.
@@ -154,6 +154,16 @@ pub(crate) struct Device {
     pub batches: AtomicU64,
     pub batched: AtomicU64,
     operators: Arc<AtomicU64>,
+}
+
+/// What of a device's memory is nobody's to have, on the account of the system.
+struct Reserves {
+    /// What the driver, the engine and other processes take.
+    taken: Reserved,
+    /// What is left free. It gives way to `taken`.
+    free: Reserved,
+    /// What `free` is to be.
+    left_free: u64,
 }
 
 /// What is counted of a device.
@@ -262,12 +272,18 @@ impl Device {
             examiner,
         });
         let all = there.free - there.free / LEFT_FREE;
-        let unused = there.free.saturating_sub(gpu.memory.unwrap_or(all));
-        let reserve = |bytes| device.ledger.reserve(&SYSTEM.into(), Kind::Reserve, bytes);
-        let reserves = [there.total.saturating_sub(there.free), unused].map(reserve);
-        let reserves = reserves.into_iter().collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-        *device.reserves.lock().unwrap_or_else(PoisonError::into_inner) = reserves;
+        let left_free = there.free.saturating_sub(gpu.memory.unwrap_or(all));
+        let reserve = |bytes| {
+            let reserved = device.ledger.reserve(&SYSTEM.into(), Kind::Reserve, bytes);
+            reserved.map_err(|error| error.to_string())
+        };
+        let (taken, free) = (reserve(there.total.saturating_sub(there.free))?, reserve(left_free)?);
+        *device.reserves() = Some(Reserves { taken, free, left_free });
         Ok(device)
+    }
+
+    fn reserves(&self) -> MutexGuard<'_, Option<Reserves>> {
+        self.reserves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn new(parts: Parts<'_>) -> Arc<Self> {
@@ -523,12 +539,23 @@ impl Device {
         });
         let outside = there.total.saturating_sub(there.free).saturating_sub(there.pool_reserved);
         let besides = outside.saturating_add(there.pool_used.saturating_sub(planned));
-        let mut reserves = self.reserves.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(taken) = reserves.first_mut()
-            && let Err(error) = taken.resize(besides)
-        {
-            tracing::warn!(%error, device = self.name, besides, "the device's memory is not what was planned");
+        let mut reserves = self.reserves();
+        let Some(Reserves { taken, free, left_free }) = &mut *reserves else { return };
+        let mut fits = taken.resize(besides).is_ok();
+        if !fits {
+            // To shrink never fails.
+            let _ = free.resize(0);
+            fits = taken.resize(besides).is_ok();
         }
+        if !fits {
+            // All that is left: nobody gets any of it until what is there is what was planned.
+            let books = self.ledger.snapshot();
+            let left = books.capacity.saturating_sub(books.used);
+            let _ = taken.resize(taken.bytes().saturating_add(left));
+            tracing::warn!(device = self.name, besides, "more of the device's memory is in use than was planned");
+        }
+        let books = self.ledger.snapshot();
+        let _ = free.resize((*left_free).min(books.capacity.saturating_sub(books.used)));
     }
 
     pub fn stats(&self) -> DeviceStats {

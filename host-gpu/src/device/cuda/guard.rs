@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn tensors_that_kernels_cannot_count_keep_their_model_away() {
-        for shape in [&[MOST + 1][..], &[1 << 16, 1 << 15], &[2, 0], &[usize::MAX, usize::MAX]] {
+        for shape in [&[MOST + 1][..], &[1 << 16, 1 << 15], &[2, 0], &[1 << 40, 1 << 40]] {
             let refused = of::<u8>(&[shape]).place(math::tanh(), f32s(&[1])).unwrap_err();
             assert!(refused.contains("cannot count"), "{refused}");
         }

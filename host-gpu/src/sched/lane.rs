@@ -2,8 +2,8 @@
 //!
 //! A job waits for a lane, without a thread, and holds it while it runs. Between its operators it asks whether it is to
 //! make way ([`Lane::checkpoint`]): its thread then waits until it is its turn again, and the lane goes on with another
-//! job at once. Whose turn it is, [`Fair`] decides; here are the lock around it, the clock, the bounds of the queues,
-//! and those who wait.
+//! job at once. Whose turn it is, [`Fair`] decides, and who may wait for it, [`Queue`]; here are the lock around them, the
+//! clock, and those who wait.
 //!
 //! Requests that may ride together board trains ([`Lanes::board`]): each is a job with several requests, which departs
 //! when it gets its lane. A request that is alone is a job of its own ([`Lanes::acquire`]). Whoever goes away while it
@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Class;
 use super::batch::{Batching, Departure, Filling, Trains};
 use super::fair::{Fair, GraphId, JobId, Rider, Running, Sharing};
+use super::queue::{Asking, Queue, Refused};
 use super::times::Times;
 use crate::Error;
 use crate::error::nanos;
@@ -41,6 +42,13 @@ pub struct TenantShare {
 impl Default for TenantShare {
     fn default() -> Self {
         Self { weight: 1, class: Class::Critical, queue: 256, memory: None }
+    }
+}
+
+impl TenantShare {
+    /// What its jobs that ask for `class` are.
+    pub(crate) fn class(&self, class: Class) -> Class {
+        class.max(self.class)
     }
 }
 
@@ -69,7 +77,6 @@ pub(crate) struct Lanes<P>(Arc<Shared<P>>);
 struct Shared<P> {
     device: String,
     total: usize,
-    queue: usize,
     /// Where this device's time begins.
     epoch: Instant,
     state: Mutex<State<P>>,
@@ -83,8 +90,7 @@ struct State<P> {
     waiting: HashMap<JobId, Waiting<P>>,
     /// Where those are who ride with others, while they wait.
     seats: HashMap<Seat, (JobId, Arc<str>)>,
-    /// Requests that wait, by tenant.
-    queued: HashMap<Arc<str>, usize>,
+    queue: Queue,
     shares: HashMap<Arc<str>, TenantShare>,
     default_share: TenantShare,
     ids: u64,
@@ -168,14 +174,14 @@ impl<P: Send> Lanes<P> {
             trains: Trains::new(),
             waiting: HashMap::new(),
             seats: HashMap::new(),
-            queued: HashMap::new(),
+            queue: Queue::new(queue, total.get()),
             shares: HashMap::new(),
             default_share: share,
             ids: 0,
             suspensions: 0,
         };
         let (device, total, epoch) = (device.to_owned(), total.get(), Instant::now());
-        Self(Arc::new(Shared { device, total, queue, epoch, state: Mutex::new(state) }))
+        Self(Arc::new(Shared { device, total, epoch, state: Mutex::new(state) }))
     }
 
     /// Sets what a tenant may have, from now on.
@@ -206,7 +212,7 @@ impl<P: Send> Lanes<P> {
             let job = state.id();
             for (request, (rider, expected)) in requests.iter().zip(&riders) {
                 let waits = (0, *expected);
-                state.queue(&request.tenant);
+                state.queue.enter(&request.tenant);
                 if !state.fair.join(job, rider, waits, now) {
                     state.fair.arrive(job, request.graph, rider, waits, now);
                 }
@@ -241,7 +247,7 @@ impl<P: Send> Lanes<P> {
         let (new, seat) = (state.id(), state.id());
         let boarded = state.trains.board(key, ((seat, passenger), request.rows), batching, (new, now));
         let expected = state.times.at_least(request.graph, boarded.rows, now).unwrap_or(expected);
-        state.queue(&request.tenant);
+        state.queue.enter(&request.tenant);
         state.seats.insert(seat, (boarded.job, Arc::clone(&request.tenant)));
         let waits = (boarded.ready, expected);
         let turn = if boarded.starts {
@@ -274,13 +280,11 @@ impl<P: Send> Lanes<P> {
 
     pub fn stats(&self) -> LaneStats {
         let state = self.0.lock();
-        let mut queued_by: Vec<_> = state.queued.iter().map(|(tenant, n)| (Arc::clone(tenant), *n)).collect();
-        queued_by.sort();
         LaneStats {
             total: self.0.total,
             busy: self.0.total - state.free,
-            queued: state.queued.values().sum(),
-            queued_by,
+            queued: state.queue.len(),
+            queued_by: state.queue.by_tenant(),
             suspended: state.waiting.values().filter(|waiting| matches!(waiting, Waiting::Begun(_))).count(),
             suspensions: state.suspensions,
             device_time: state.fair.device_time(),
@@ -308,28 +312,28 @@ impl<P> Shared<P> {
     ) -> Result<(Rider, u64), Error> {
         let Request { tenant, class, graph, rows, deadline } = request;
         let share = state.shares.get(tenant).unwrap_or(&state.default_share);
-        let (class, most) = ((*class).max(share.class), share.queue);
-        let mine = state.queued.get(tenant).copied().unwrap_or(0);
+        let rider = Rider { tenant: Arc::clone(tenant), class: share.class(*class), rows: (*rows).max(1) };
         let expected = state.times.at_least(*graph, *rows, now).unwrap_or(0);
-        if waits {
-            let queued = state.queued.values().sum::<usize>();
-            let device = self.device.clone();
-            if queued >= self.queue {
-                return Err(Error::QueueFull { device, queued });
+        let left = deadline.map(|deadline| nanos(deadline.saturating_duration_since(Instant::now())));
+        let asking = Asking { tenant, most: share.queue, rider: &rider, waits, expected, left };
+        match state.queue.admit(&state.fair, &asking) {
+            Ok(()) => Ok((rider, expected)),
+            Err(refused) => Err(self.error(tenant, refused)),
+        }
+    }
+
+    fn error(&self, tenant: &str, refused: Refused) -> Error {
+        let device = self.device.clone();
+        match refused {
+            Refused::QueueFull { queued } => Error::QueueFull { device, queued },
+            Refused::TenantQueueFull { queued } => {
+                Error::TenantQueueFull { device, tenant: tenant.to_owned(), queued }
             }
-            if mine >= most {
-                return Err(Error::TenantQueueFull { device, tenant: tenant.to_string(), queued: mine });
+            Refused::DeadlineTooSoon { needed, left } => {
+                let (needed, left) = (Duration::from_nanos(needed), Duration::from_nanos(left));
+                Error::DeadlineTooSoon { needed, left }
             }
         }
-        if let Some(deadline) = deadline {
-            let ahead = state.fair.expected(class, tenant) / u64::try_from(self.total).unwrap_or(1).max(1);
-            let needed = Duration::from_nanos(expected.saturating_add(ahead));
-            let left = deadline.saturating_duration_since(Instant::now());
-            if needed > left {
-                return Err(Error::DeadlineTooSoon { needed, left });
-            }
-        }
-        Ok((Rider { tenant: Arc::clone(tenant), class, rows: (*rows).max(1) }, expected))
     }
 
     /// Gives free lanes to those whose turn it is. `last` is what ran on the one that has just become free.
@@ -378,29 +382,16 @@ impl<P> State<P> {
         self.ids
     }
 
-    fn queue(&mut self, tenant: &Arc<str>) {
-        *self.queued.entry(Arc::clone(tenant)).or_default() += 1;
-    }
-
-    fn unqueue(&mut self, tenant: &Arc<str>) {
-        if let Some(queued) = self.queued.get_mut(tenant) {
-            *queued = queued.saturating_sub(1);
-            if *queued == 0 {
-                self.queued.remove(tenant);
-            }
-        }
-    }
-
     /// A job's requests do not wait any more; a train departs.
     fn begin(&mut self, waiting: Option<&Waiting<P>>, job: JobId) -> Option<Departure<(Seat, P)>> {
         let Some(Waiting::New { train, tenants, .. }) = waiting else { return None };
         for tenant in tenants {
-            self.unqueue(tenant);
+            self.queue.leave(tenant);
         }
         let departure = self.trains.depart(job, train.as_ref()?)?;
         for ((seat, _), _) in &departure.riders {
             if let Some((_, tenant)) = self.seats.remove(seat) {
-                self.unqueue(&tenant);
+                self.queue.leave(&tenant);
             }
         }
         Some(departure)
@@ -411,7 +402,7 @@ impl<P> State<P> {
         if let Some(Waiting::New { tenants, .. }) = self.waiting.remove(&job) {
             while !self.fair.leave(job, 0, now) {}
             for tenant in &tenants {
-                self.unqueue(tenant);
+                self.queue.leave(tenant);
             }
         }
     }
@@ -444,7 +435,7 @@ impl<P> Drop for Turn<P> {
         let passengers: Vec<P> = riders
             .map(|((seat, passenger), _)| {
                 if let Some((_, tenant)) = state.seats.remove(&seat) {
-                    state.unqueue(&tenant);
+                    state.queue.leave(&tenant);
                 }
                 passenger
             })
@@ -465,7 +456,7 @@ impl<P> Drop for Ticket<P> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let Some((job, tenant)) = state.seats.remove(&self.seat) else { return };
-        state.unqueue(&tenant);
+        state.queue.leave(&tenant);
         let now = self.shared.now();
         let seat = self.seat;
         let Some(at) = state.trains.leave(job, |((taken, _), _)| *taken == seat) else { return };

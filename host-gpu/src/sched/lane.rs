@@ -207,12 +207,20 @@ impl<P: Send> Lanes<P> {
             let now = self.0.now();
             // A free lane is taken at once: there is no queue to be bounded.
             let waits = state.free == 0;
-            let admit = |request| self.0.admit(&state, request, waits, now);
-            let riders = requests.iter().map(admit).collect::<Result<Vec<_>, _>>()?;
+            let mut riders: Vec<(Rider, u64)> = Vec::with_capacity(requests.len());
+            for request in requests {
+                match self.0.admit(&state, request, waits, now) {
+                    Ok(rider) => riders.push(rider),
+                    Err(refused) => {
+                        riders.iter().for_each(|(rider, _)| state.queue.leave(&rider.tenant));
+                        return Err(refused);
+                    }
+                }
+                state.queue.enter(&request.tenant);
+            }
             let job = state.id();
             for (request, (rider, expected)) in requests.iter().zip(&riders) {
                 let waits = (0, *expected);
-                state.queue.enter(&request.tenant);
                 if !state.fair.join(job, rider, waits, now) {
                     state.fair.arrive(job, request.graph, rider, waits, now);
                 }

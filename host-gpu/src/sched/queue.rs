@@ -2,6 +2,11 @@
 //!
 //! Requests that wait are bounded for the device and for each tenant, and one whose deadline comes before it can be done
 //! does not wait at all. What finds a free lane is no queue's business: it is bounded by the lanes.
+//!
+//! Tenants that fill the device's queue keep nobody out. While it is full, a tenant may still have its even part of it
+//! waiting: the queue's length by the tenants that wait, at least one. Those that have more keep it, so this goes on until
+//! twice as many wait as the queue is long; then a tenant may have one. So no more ever wait than twice the queue's length
+//! and one for each tenant, and who has none waiting is never refused for others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,7 +62,7 @@ impl Queue {
         let Asking { tenant, most, rider, waits, expected, left } = *asking;
         if waits {
             let mine = self.of(tenant);
-            if self.all >= self.most {
+            if self.all >= self.most && mine >= self.part(mine) {
                 return Err(Refused::QueueFull { queued: self.all });
             }
             if mine >= most {
@@ -98,6 +103,14 @@ impl Queue {
         queued
     }
 
+    /// How many a tenant that has so many waiting may have while the queue is full.
+    fn part(&self, mine: usize) -> usize {
+        let tenants = self.tenants.len() + usize::from(mine == 0);
+        let even = if self.all < self.most.saturating_mul(2) { self.most / tenants.max(1) } else { 0 };
+        // Where nobody may wait, nobody does.
+        even.max(self.most.min(1))
+    }
+
     fn of(&self, tenant: &Arc<str>) -> usize {
         self.tenants.get(tenant).copied().unwrap_or(0)
     }
@@ -105,6 +118,9 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::sched::Class;
     use crate::sched::fair::Sharing;
@@ -134,6 +150,39 @@ mod tests {
         queue.leave(&b.tenant);
         queue.leave(&b.tenant);
         assert_eq!((queue.len(), queue.by_tenant()), (2, vec![("a".into(), 2)]));
+    }
+
+    proptest! {
+        /// Whoever fills it, whatever leaves it in between.
+        #[test]
+        fn a_full_queue_keeps_no_tenant_out_and_is_bounded(
+            most in 0..40usize,
+            steps in vec((0..8usize, 1..60usize, 0..3u8), 1..300),
+        ) {
+            let (mut queue, fair) = (Queue::new(most, 1), Fair::new(Sharing::default()));
+            for (tenant, tenant_most, goes) in steps {
+                let rider = rider(&format!("t{tenant}"));
+                if goes == 0 {
+                    queue.leave(&rider.tenant);
+                    continue;
+                }
+                let (all, mine) = (queue.len(), queue.of(&rider.tenant));
+                let answer = queue.admit(&fair, &asking(&rider, tenant_most));
+                let even = most / (queue.tenants.len() + usize::from(mine == 0)).max(1);
+                let may = all < most || (mine == 0 && most > 0) || (mine < even && all < 2 * most);
+                let expected = match may {
+                    true if mine < tenant_most => Ok(()),
+                    true => Err(Refused::TenantQueueFull { queued: mine }),
+                    false => Err(Refused::QueueFull { queued: all }),
+                };
+                prop_assert_eq!(answer, expected);
+                if answer.is_ok() {
+                    queue.enter(&rider.tenant);
+                }
+                prop_assert!(queue.len() <= 2 * most + queue.tenants.len());
+                prop_assert_eq!(queue.len(), queue.by_tenant().iter().map(|(_, queued)| queued).sum::<usize>());
+            }
+        }
     }
 
     #[test]

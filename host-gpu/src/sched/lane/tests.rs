@@ -40,11 +40,29 @@ async fn full_queues_refuse_at_once() {
     assert_eq!(refused, Error::TenantQueueFull { device: device.clone(), tenant, queued: 1 });
     let mut other = Box::pin(lanes.acquire(&b));
     assert!(other.as_mut().now_or_never().is_none());
-    let refused = lanes.acquire(&c).await.err().unwrap();
+    let refused = lanes.acquire(&b).await.err().unwrap();
     assert_eq!(refused, Error::QueueFull { device, queued: 2 });
+    let mut none = Box::pin(lanes.acquire(&c));
+    assert!(none.as_mut().now_or_never().is_none(), "a full queue keeps nobody out who has none waiting");
     drop(held);
     let take = |lane: Result<Lane<_>, _>| drop(lane.unwrap());
-    futures::join!(mine.map(take), other.map(take));
+    futures::join!(mine.map(take), other.map(take), none.map(take));
+    is_idle(&lanes);
+}
+
+#[tokio::test]
+async fn requests_of_one_job_are_counted_one_by_one() {
+    let lanes = lanes(1, 8);
+    lanes.set_share(&"a".into(), TenantShare { queue: 2, ..TenantShare::default() });
+    let held = lanes.acquire(&standard("b")).await.unwrap();
+    let three = ["a"; 3].map(|tenant| request(tenant, Class::Standard));
+    let refused = lanes.acquire(&three).await.err().unwrap();
+    assert!(matches!(refused, Error::TenantQueueFull { queued: 2, .. }), "{refused}");
+    assert_eq!(lanes.stats().queued, 0, "none of them waits");
+    let mut two = Box::pin(lanes.acquire(&three[..2]));
+    assert!(two.as_mut().now_or_never().is_none());
+    assert_eq!(lanes.stats().queued, 2);
+    drop((two, held));
     is_idle(&lanes);
 }
 

@@ -54,7 +54,7 @@ impl Service {
         let (gone, inputs) = (Arc::clone(&present.0), inputs.to_vec());
         let passenger = Passenger { request: request.clone(), inputs, gone, departs, answer };
         let asked = Instant::now();
-        let (ticket, turn) = self.0.lanes.board(&request, &key, &lease.batching, passenger)?;
+        let (ticket, turn) = self.0.lanes.board(&request, key, passenger)?;
         if let Some(turn) = turn {
             tokio::spawn(drive(Arc::clone(&self.0), turn, Arc::clone(resident)));
         }

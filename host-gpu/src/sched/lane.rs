@@ -62,8 +62,8 @@ pub(crate) struct Request {
     pub deadline: Option<Instant>,
 }
 
-/// What may ride together: a graph, the shape of a row of each input, and the rules. One graph may be asked for by different
-/// rules, if it is public under several names.
+/// What may ride together if it is of one class: a graph, the shape of a row of each input, and the rules. One graph may be
+/// asked for by different rules, if it is public under several names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct TrainKey {
     pub graph: GraphId,
@@ -86,7 +86,7 @@ struct State<P> {
     fair: Fair,
     times: Times,
     free: usize,
-    trains: Trains<TrainKey, (Seat, P)>,
+    trains: Trains<(TrainKey, Class), (Seat, P)>,
     waiting: HashMap<JobId, Waiting<P>>,
     /// Where those are who ride with others, while they wait.
     seats: HashMap<Seat, (JobId, Arc<str>)>,
@@ -236,7 +236,7 @@ impl<P: Send> Lanes<P> {
         Ok(lane)
     }
 
-    /// Boards the train for requests of this kind, or starts one: then whoever called has to see to it that somebody waits
+    /// Boards the train for requests of this kind and class, or starts one: then whoever called has to see to it that somebody waits
     /// for its [`Turn`] and drives it.
     ///
     /// # Errors
@@ -244,16 +244,16 @@ impl<P: Send> Lanes<P> {
     pub fn board(
         &self,
         request: &Request,
-        key: &TrainKey,
-        batching: &Arc<Batching>,
+        key: TrainKey,
         passenger: P,
     ) -> Result<(Ticket<P>, Option<Turn<P>>), Error> {
         let mut state = self.0.lock();
-        let now = self.0.now();
+        let (now, batching) = (self.0.now(), Arc::clone(&key.batching));
         let waits = state.free == 0 || !batching.max_queue_delay.is_zero();
         let (rider, expected) = self.0.admit(&state, request, waits, now)?;
         let (new, seat) = (state.id(), state.id());
-        let boarded = state.trains.board(key, ((seat, passenger), request.rows), batching, (new, now));
+        let key = (key, rider.class);
+        let boarded = state.trains.board(&key, ((seat, passenger), request.rows), &batching, (new, now));
         let expected = state.times.at_least(request.graph, boarded.rows, now).unwrap_or(expected);
         state.queue.enter(&request.tenant);
         state.seats.insert(seat, (boarded.job, Arc::clone(&request.tenant)));
@@ -261,7 +261,7 @@ impl<P: Send> Lanes<P> {
         let turn = if boarded.starts {
             state.fair.arrive(boarded.job, request.graph, &rider, waits, now);
             let (grant, granted) = oneshot::channel();
-            let (train, tenants) = (Some(Arc::clone(batching)), Vec::new());
+            let (train, tenants) = (Some(batching), Vec::new());
             state.waiting.insert(boarded.job, Waiting::New { grant, train, tenants });
             let ready = (boarded.ready > now).then(|| self.0.epoch + Duration::from_nanos(boarded.ready));
             Some(Turn { shared: Arc::clone(&self.0), job: boarded.job, ready, granted })

@@ -89,7 +89,7 @@ pub(super) struct Simulation<'a> {
     now: u64,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     fair: Fair,
-    trains: Trains<GraphId, RequestId>,
+    trains: Trains<(GraphId, Class), RequestId>,
     times: Times,
     memory: Memory,
     free: usize,
@@ -229,7 +229,8 @@ impl<'a> Simulation<'a> {
         let new = self.id();
         let (mut job, mut turn, mut starts) = (new, (0, expected), true);
         if rides {
-            let boarded = self.trains.board(&graph, (id, rows), batching, (new, self.now));
+            let key = (graph, rider.class);
+            let boarded = self.trains.board(&key, (id, rows), batching, (new, self.now));
             let expected = self.times.at_least(graph, boarded.rows, self.now).unwrap_or(expected);
             (job, turn, starts) = (boarded.job, (boarded.ready, expected), boarded.starts);
         }

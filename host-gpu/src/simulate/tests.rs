@@ -214,6 +214,10 @@ fn requests_ride_together_and_zeros_are_paid_for() {
     // Nothing below four rows would have needed no zeros.
     assert_eq!(of(&report, "a").device_time + of(&report, "b").device_time, 8 * MS);
     assert_eq!(report.models.len(), 1, "a public model is held once");
+    // Only those of one class.
+    let urgent = |tenant| Arrival { class: Class::Critical, ..arrival(0, tenant, "model") };
+    let report = simulate(&policy, [urgent("a"), arrival(0, "b", "model"), urgent("c")].into_iter());
+    assert_eq!((report.totals.jobs, report.totals.batches), (2, 1));
 }
 
 fn class() -> impl Strategy<Value = Class> {

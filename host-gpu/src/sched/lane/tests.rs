@@ -190,10 +190,9 @@ async fn a_train_waits_for_riders_and_departs_with_those_who_stayed() {
     let lanes = lanes(1, 8);
     let batching =
         Arc::new(Batching { max_batch: 3, max_queue_delay: Duration::from_millis(5), ..Batching::default() });
-    let key = TrainKey { graph: 1, row: vec![], batching: Arc::clone(&batching) };
-    let board = |tenant: &'static str| {
-        lanes.board(&request(tenant, Class::Standard), &key, &batching, tenant).unwrap()
-    };
+    let key = TrainKey { graph: 1, row: vec![], batching };
+    let board =
+        |tenant: &'static str| lanes.board(&request(tenant, Class::Standard), key.clone(), tenant).unwrap();
     let (_first, turn) = board("first");
     let turn = turn.expect("whoever is first starts a train");
     let (left, none) = board("left");
@@ -224,13 +223,32 @@ async fn a_train_that_all_have_left_or_nobody_drives_is_gone() {
     let lanes = lanes(1, 8);
     let held = lanes.acquire(&standard("a")).await.unwrap();
     let batching = Arc::new(Batching { max_batch: 3, ..Batching::default() });
-    let key = TrainKey { graph: 1, row: vec![], batching: Arc::clone(&batching) };
-    let (ticket, turn) = lanes.board(&request("b", Class::Standard), &key, &batching, "b").unwrap();
+    let key = TrainKey { graph: 1, row: vec![], batching };
+    let (ticket, turn) = lanes.board(&request("b", Class::Standard), key.clone(), "b").unwrap();
     drop(ticket);
     assert!(turn.unwrap().wait().await.is_err());
-    let (ticket, turn) = lanes.board(&request("b", Class::Standard), &key, &batching, "b").unwrap();
+    let (ticket, turn) = lanes.board(&request("b", Class::Standard), key.clone(), "b").unwrap();
     drop(turn);
     assert_eq!(lanes.stats().queued, 0);
     drop((ticket, held));
     is_idle(&lanes);
+}
+
+#[tokio::test]
+async fn who_rides_together_is_of_one_class() {
+    let lanes = lanes(1, 8);
+    lanes.set_share(&"capped".into(), TenantShare { class: Class::Standard, ..TenantShare::default() });
+    let held = lanes.acquire(&standard("a")).await.unwrap();
+    let batching = Arc::new(Batching { max_batch: 3, ..Batching::default() });
+    let key = TrainKey { graph: 1, row: vec![], batching };
+    let board =
+        |tenant: &'static str, class| lanes.board(&request(tenant, class), key.clone(), tenant).unwrap();
+    let (_standard, standard) = board("standard", Class::Standard);
+    let (_critical, critical) = board("critical", Class::Critical);
+    let (_capped, none) = board("capped", Class::Critical);
+    assert!(none.is_none(), "what counts is the class that it may have");
+    drop(held);
+    let riders = async |turn: Option<Turn<_>>| turn.unwrap().wait().await.unwrap().riders().unwrap().0;
+    assert_eq!(riders(critical).await, [("critical", 1)]);
+    assert_eq!(riders(standard).await, [("standard", 1), ("capped", 1)]);
 }

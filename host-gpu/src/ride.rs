@@ -48,7 +48,7 @@ impl Service {
         let row = inputs.iter().map(|input| input.shape().get(1..).unwrap_or_default().to_vec());
         let batching = Arc::clone(&lease.batching);
         let key = TrainKey { graph: resident.id, row: row.collect(), batching };
-        let (present, request) = (Present::default(), lease.request(rows, job));
+        let (present, request) = (Present::default(), lease.request(Some(rows), inputs, job));
         let (departs, departed) = oneshot::channel();
         let (answer, answered) = oneshot::channel();
         let (gone, inputs) = (Arc::clone(&present.0), inputs.to_vec());

@@ -22,7 +22,7 @@ use super::Class;
 use super::batch::{Batching, Departure, Filling, Trains};
 use super::fair::{Fair, GraphId, JobId, Rider, Running, Sharing};
 use super::queue::{Asking, Queue, Refused};
-use super::times::Times;
+use super::times::{Times, Work};
 use crate::Error;
 use crate::error::nanos;
 
@@ -59,7 +59,16 @@ pub(crate) struct Request {
     pub class: Class,
     pub graph: GraphId,
     pub rows: u64,
+    /// Stands for the [shape](super::times::shape) of its rows.
+    pub shape: u64,
     pub deadline: Option<Instant>,
+}
+
+impl Request {
+    /// A run of so many rows like its own.
+    fn work(&self, rows: u64) -> Work {
+        Work { graph: self.graph, rows, shape: self.shape }
+    }
 }
 
 /// What may ride together if it is of one class: a graph, the shape of a row of each input, and the rules. One graph may be
@@ -101,7 +110,7 @@ type Seat = u64;
 
 enum Waiting<P> {
     /// Has not begun.
-    New { grant: oneshot::Sender<Lane<P>>, train: Option<Arc<Batching>>, tenants: Vec<Arc<str>> },
+    New { grant: oneshot::Sender<Lane<P>>, train: Option<Arc<Batching>>, tenants: Vec<Arc<str>>, shape: u64 },
     /// Has a thread that waits; nothing comes if nobody wants the job any more.
     Begun(SyncSender<Option<Running>>),
 }
@@ -110,6 +119,7 @@ enum Waiting<P> {
 pub(crate) struct Lane<P> {
     shared: Arc<Shared<P>>,
     running: Option<Running>,
+    shape: u64,
     /// Since when the lane has been used and not charged for; none before the job begins.
     since: Option<Instant>,
     used: Duration,
@@ -227,7 +237,8 @@ impl<P: Send> Lanes<P> {
             }
             let (grant, granted) = oneshot::channel();
             let tenants = requests.iter().map(|request| Arc::clone(&request.tenant)).collect();
-            state.waiting.insert(job, Waiting::New { grant, train: None, tenants });
+            let shape = requests.first().map_or(0, |request| request.shape);
+            state.waiting.insert(job, Waiting::New { grant, train: None, tenants, shape });
             (Place { shared: &self.0, job }, granted)
         };
         self.0.dispatch(None);
@@ -254,7 +265,7 @@ impl<P: Send> Lanes<P> {
         let (new, seat) = (state.id(), state.id());
         let key = (key, rider.class);
         let boarded = state.trains.board(&key, ((seat, passenger), request.rows), &batching, (new, now));
-        let expected = state.times.at_least(request.graph, boarded.rows, now).unwrap_or(expected);
+        let expected = state.times.at_least(request.work(boarded.rows), now).unwrap_or(expected);
         state.queue.enter(&request.tenant);
         state.seats.insert(seat, (boarded.job, Arc::clone(&request.tenant)));
         let waits = (boarded.ready, expected);
@@ -262,7 +273,7 @@ impl<P: Send> Lanes<P> {
             state.fair.arrive(boarded.job, request.graph, &rider, waits, now);
             let (grant, granted) = oneshot::channel();
             let (train, tenants) = (Some(batching), Vec::new());
-            state.waiting.insert(boarded.job, Waiting::New { grant, train, tenants });
+            state.waiting.insert(boarded.job, Waiting::New { grant, train, tenants, shape: request.shape });
             let ready = (boarded.ready > now).then(|| self.0.epoch + Duration::from_nanos(boarded.ready));
             Some(Turn { shared: Arc::clone(&self.0), job: boarded.job, ready, granted })
         } else {
@@ -318,10 +329,10 @@ impl<P> Shared<P> {
         waits: bool,
         now: u64,
     ) -> Result<(Rider, u64), Error> {
-        let Request { tenant, class, graph, rows, deadline } = request;
+        let Request { tenant, class, rows, deadline, .. } = request;
         let share = state.shares.get(tenant).unwrap_or(&state.default_share);
         let rider = Rider { tenant: Arc::clone(tenant), class: share.class(*class), rows: (*rows).max(1) };
-        let expected = state.times.at_least(*graph, *rows, now).unwrap_or(0);
+        let expected = state.times.at_least(request.work(*rows), now).unwrap_or(0);
         let left = deadline.map(|deadline| nanos(deadline.saturating_duration_since(Instant::now())));
         let asking = Asking { tenant, most: share.queue, rider: &rider, waits, expected, left };
         match state.queue.admit(&state.fair, &asking) {
@@ -360,9 +371,9 @@ impl<P> Shared<P> {
                 (running, waiting, departure)
             };
             match waiting {
-                Some(Waiting::New { grant, .. }) => {
+                Some(Waiting::New { grant, shape, .. }) => {
                     let (shared, running) = (Arc::clone(self), Some(running));
-                    let lane = Lane { shared, running, since: None, used: Duration::ZERO, departure };
+                    let lane = Lane { shared, running, shape, since: None, used: Duration::ZERO, departure };
                     // If nobody takes it any more, it is dropped and comes back.
                     let _ = grant.send(lane);
                 }
@@ -524,14 +535,15 @@ impl<P> Lane<P> {
         self.running.as_ref().map(|_| ()).ok_or(Error::Cancelled)
     }
 
-    /// The run is done: how long it took is remembered for its graph and number of rows. Returns the time that the lane
+    /// The run is done: how long it took is remembered for others like it. Returns the time that the lane
     /// was used.
     pub fn finish(&mut self, rows: u64) -> Duration {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         self.charge(&mut state);
         if let Some(running) = &self.running {
-            state.times.learn(running.graph, rows, nanos(self.used), shared.now());
+            let work = Work { graph: running.graph, rows, shape: self.shape };
+            state.times.learn(work, nanos(self.used), shared.now());
         }
         self.used
     }

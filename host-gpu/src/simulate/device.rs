@@ -16,7 +16,7 @@ use crate::error::nanos;
 use crate::sched::batch::{Filling, Trains, split};
 use crate::sched::fair::{Fair, GraphId, JobId, Rider, Running};
 use crate::sched::queue::{Asking, Queue, Refused};
-use crate::sched::times::Times;
+use crate::sched::times::{Times, Work};
 
 type RequestId = u64;
 
@@ -222,7 +222,9 @@ impl<'a> Simulation<'a> {
         let rider = self.rider(arrival);
         // A free lane is taken at once: there is no queue to be bounded.
         let waits = self.free == 0 || (rides && !batching.max_queue_delay.is_zero());
-        let expected = self.times.at_least(graph, rows, self.now).unwrap_or(0);
+        // The rows of a model have one shape.
+        let work = |rows| Work { graph, rows, shape: 0 };
+        let expected = self.times.at_least(work(rows), self.now).unwrap_or(0);
         if let Some(why) = self.refusal(arrival, &rider, waits, expected) {
             return self.leave(id, why);
         }
@@ -231,7 +233,7 @@ impl<'a> Simulation<'a> {
         if rides {
             let key = (graph, rider.class);
             let boarded = self.trains.board(&key, (id, rows), batching, (new, self.now));
-            let expected = self.times.at_least(graph, boarded.rows, self.now).unwrap_or(expected);
+            let expected = self.times.at_least(work(boarded.rows), self.now).unwrap_or(expected);
             (job, turn, starts) = (boarded.job, (boarded.ready, expected), boarded.starts);
         }
         if starts {
@@ -349,7 +351,8 @@ impl<'a> Simulation<'a> {
     fn end(&mut self, id: JobId, done: bool) {
         let Some(job) = self.jobs.remove(&id) else { return };
         if done {
-            self.times.learn(job.graph, job.rows(), job.used, self.now);
+            let work = Work { graph: job.graph, rows: job.rows(), shape: 0 };
+            self.times.learn(work, job.used, self.now);
         }
         let rows: Vec<u64> = job.riders.iter().map(|(_, rows)| *rows).collect();
         let parts = split(job.used, &rows, job.filling);

@@ -355,6 +355,25 @@ async fn waiting_has_an_end() {
 }
 
 #[tokio::test]
+async fn long_inputs_of_one_tenant_do_not_have_short_ones_of_another_refused() {
+    let service = service(one_lane());
+    let policy = ModelPolicy { public: true, ..ModelPolicy::default() };
+    let source = model("m", chain(50, "width"), policy);
+    let (long, short) =
+        (load(&service, "long", &source).await.unwrap(), load(&service, "short", &source).await.unwrap());
+    let answer = run(&service, &long, &values(&[1, 200_000], 1), Job::default()).await.unwrap();
+    let hurry = || {
+        let deadline = Some(tokio::time::Instant::now() + answer.cost.device / 10);
+        Job { deadline, ..Job::default() }
+    };
+    let refused = run(&service, &long, &values(&[1, 200_000], 1), hurry()).await.unwrap_err();
+    assert!(matches!(refused, Error::DeadlineTooSoon { .. }), "{refused}");
+    // Whether it is done in time is another matter.
+    let tried = run(&service, &short, &values(&[1, 2], 1), hurry()).await;
+    assert!(!matches!(tried, Err(Error::DeadlineTooSoon { .. })), "{tried:?}");
+}
+
+#[tokio::test]
 async fn thirty_two_tenants_share_one_public_model() {
     let service = service(one_lane());
     let bytes = product("n", 512);

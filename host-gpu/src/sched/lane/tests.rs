@@ -12,7 +12,7 @@ fn lanes(total: usize, queue: usize) -> Lanes<&'static str> {
 }
 
 fn request(tenant: &str, class: Class) -> Request {
-    Request { tenant: tenant.into(), class, graph: 1, rows: 1, deadline: None }
+    Request { tenant: tenant.into(), class, graph: 1, rows: 1, shape: 0, deadline: None }
 }
 
 fn standard(tenant: &str) -> [Request; 1] {
@@ -181,7 +181,11 @@ async fn what_cannot_be_done_in_time_is_refused_at_once() {
     let other = Request { tenant: "b".into(), ..soon.clone() };
     let mut others = Box::pin(lanes.acquire(std::slice::from_ref(&other)));
     assert!(others.as_mut().now_or_never().is_none(), "another tenant's jobs need not be before it");
-    drop((first, others, lane));
+    let shorter = Request { shape: 1, ..soon };
+    drop(first);
+    let mut shorter = Box::pin(lanes.acquire(std::slice::from_ref(&shorter)));
+    assert!(shorter.as_mut().now_or_never().is_none(), "nothing is known of inputs of another shape");
+    drop((shorter, others, lane));
     is_idle(&lanes);
 }
 

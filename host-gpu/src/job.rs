@@ -79,7 +79,7 @@ impl<P> Run<P> {
         let batch = rows.iter().fold(self.filling.rows, |sum, rows| sum.saturating_add(*rows));
         let nothing = |waiter: &Waiter| self.residency.reserve(&waiter.tenant, Kind::Activations, 0);
         let memory = self.waiters.iter().map(nothing).collect::<Result<_, _>>()?;
-        self.lane.start();
+        self.lane.start(self.filling);
         let mut turn = Turn { run: &mut self, memory, rows, took: Took::default() };
         let outputs = plan.run(inputs, &mut turn);
         let mut took = turn.took;

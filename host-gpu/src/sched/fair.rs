@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use crate::error::nanos;
 use crate::sched::Class;
+use crate::sched::batch::{Filling, split};
 
 /// A job that waits or runs.
 pub(crate) type JobId = u64;
@@ -81,9 +82,10 @@ pub(crate) struct Running {
     pub graph: GraphId,
     /// Whether it goes on where it was suspended.
     pub resumes: bool,
+    /// Rows of zeros that were added to those of its requests, none before it is set.
+    pub filling: Filling,
     class: Class,
     riders: Vec<(FlowId, u64)>,
-    rows: u64,
 }
 
 type FlowId = u64;
@@ -116,6 +118,7 @@ struct Waiting {
     /// Whose turn it takes: that of the rider who is best placed.
     home: FlowId,
     riders: Vec<(FlowId, u64)>,
+    filling: Filling,
     begun: bool,
     /// Not before; it is in no flow's queue until then.
     ready: u64,
@@ -214,7 +217,8 @@ impl Fair {
     ) {
         let home = self.enter(rider, now);
         let riders = vec![(home, rider.rows)];
-        self.jobs.insert(job, Waiting { graph, home, riders, begun: false, ready, expected });
+        let filling = Filling::default();
+        self.jobs.insert(job, Waiting { graph, home, riders, filling, begun: false, ready, expected });
         if ready > now {
             self.later.insert((ready, job));
         } else {
@@ -265,28 +269,29 @@ impl Fair {
         let flow = if fresh { self.first(class, last)? } else { self.best(class, fresh)? };
         let job = self.flows.get(&flow)?.head()?;
         self.stand_aside(job);
-        let Waiting { graph, riders, begun, .. } = self.jobs.remove(&job)?;
+        let Waiting { graph, riders, filling, begun, .. } = self.jobs.remove(&job)?;
         self.suspended -= usize::from(begun);
-        let rows = riders.iter().map(|(_, rows)| rows).sum();
         for (rider, _) in &riders {
             self.place(*rider, |flow| flow.served = true);
         }
-        Some(Running { job, graph, resumes: begun, class, riders, rows })
+        Some(Running { job, graph, resumes: begun, filling, class, riders })
     }
 
-    /// A running job has used `nanos` of a lane.
+    /// A running job has used `nanos` of a lane: they are split among its requests as they are billed.
     pub fn charge(&mut self, running: &Running, nanos: u64) {
-        let mut past = 0u128;
-        let mut given = 0u128;
-        for (flow, rows) in &running.riders {
-            past += u128::from(*rows);
-            let upto = u128::from(nanos) * past / u128::from(running.rows.max(1));
-            let part = upto - given;
-            given = upto;
-            self.place(*flow, |flow| {
-                flow.used += (part * SCALE).div_ceil(flow.weight.into());
-                flow.total = flow.total.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
+        let mut uses = |flow: FlowId, part: u64| {
+            self.place(flow, |flow| {
+                flow.used += (u128::from(part) * SCALE).div_ceil(flow.weight.into());
+                flow.total = flow.total.saturating_add(part);
             });
+        };
+        if let [(flow, _)] = &*running.riders {
+            uses(*flow, nanos);
+        } else {
+            let rows: Vec<u64> = running.riders.iter().map(|(_, rows)| *rows).collect();
+            for ((flow, _), part) in running.riders.iter().zip(split(nanos, &rows, running.filling)) {
+                uses(*flow, part);
+            }
         }
         let nanos = i128::from(nanos);
         let waits = CLASSES.map(|class| !self.level(class).waiting.is_empty());
@@ -327,9 +332,9 @@ impl Fair {
 
     /// A running job that makes way waits to go on.
     pub fn suspend(&mut self, running: Running) {
-        let Running { job, graph, riders, .. } = running;
+        let Running { job, graph, riders, filling, .. } = running;
         let Some((home, _)) = riders.first().copied() else { return };
-        let waiting = Waiting { graph, home, riders, begun: true, ready: 0, expected: 0 };
+        let waiting = Waiting { graph, home, riders, filling, begun: true, ready: 0, expected: 0 };
         self.jobs.insert(job, waiting);
         self.suspended += 1;
         self.settle(job, true, 0);

@@ -499,8 +499,11 @@ impl<P> Lane<P> {
         Some((seated.collect(), filling))
     }
 
-    /// The job begins: from now on its time is charged.
-    pub fn start(&mut self) {
+    /// The job begins, with these rows of zeros: from now on its time is charged.
+    pub fn start(&mut self, filling: Filling) {
+        if let Some(running) = &mut self.running {
+            running.filling = filling;
+        }
         self.since = Some(Instant::now());
     }
 

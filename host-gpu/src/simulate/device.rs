@@ -317,8 +317,9 @@ impl<'a> Simulation<'a> {
     }
 
     /// A job that has a lane runs its next operator.
-    fn run(&mut self, running: Running) {
+    fn run(&mut self, mut running: Running) {
         let Some(job) = self.jobs.get_mut(&running.job) else { return };
+        running.filling = job.filling;
         let (id, took) = (running.job, job.operator());
         job.running = Some(running);
         self.schedule(took, Event::Operator(id));

@@ -257,6 +257,29 @@ async fn zeros_fill_a_batch_and_nobody_sees_them() {
 }
 
 #[tokio::test]
+async fn zeros_are_charged_to_those_who_made_them_necessary() {
+    let service = service(one_lane());
+    let batching = Batching {
+        max_batch: 8,
+        preferred: vec![2, 6],
+        padding: true,
+        max_queue_delay: Duration::from_millis(20),
+    };
+    let policy = ModelPolicy { public: true, batching: Arc::new(batching), ..ModelPolicy::default() };
+    let source = model("m", chain(50, "1000"), policy);
+    let (one, two) =
+        (load(&service, "one", &source).await.unwrap(), load(&service, "two", &source).await.unwrap());
+    let (row, rows) = (values(&[1, 1000], 1), values(&[2, 1000], 1));
+    let (first, second) =
+        futures::join!(run(&service, &one, &row, Job::default()), run(&service, &two, &rows, Job::default()));
+    assert_eq!((first.unwrap().cost.padding, second.unwrap().cost.padding), (3, 3));
+    // Without the second there would have been no need for more than one.
+    let by_tenant = &service.stats().devices[0].device_time;
+    let [one, two] = ["one", "two"].map(|tenant| by_tenant[&Arc::from(tenant)]);
+    assert!(two > 4 * one && two < 6 * one, "{one} and {two}, one to five by what is billed");
+}
+
+#[tokio::test]
 async fn a_model_without_a_row_for_each_row_is_run_alone_from_then_on() {
     // The number of rows of its output is not that of its input.
     let rows = Graph::default()

@@ -388,6 +388,22 @@ fn a_rider_takes_its_job_to_its_own_turn_and_leaves_it_there() {
 }
 
 #[test]
+fn zeros_are_charged_to_those_who_caused_them() {
+    let mut fair = Fair::new(sharing(0));
+    let rider = |tenant| Rider { tenant: name(tenant), class: Class::Standard, rows: 1 };
+    fair.arrive(1, 0, &rider(0), (0, 0), 0);
+    fair.join(1, &rider(1), (0, 0), 0);
+    let mut running = fair.next(None, 0).unwrap();
+    running.filling = Filling { rows: 2, caused_from: 1 };
+    fair.charge(&running, 400);
+    fair.suspend(running);
+    let running = fair.next(None, 0).unwrap();
+    fair.charge(&running, 400);
+    assert_eq!(fair.device_time(), [(name(0), 200), (name(1), 600)].into());
+    fair.end(running, 0);
+}
+
+#[test]
 fn a_job_that_is_not_ready_waits_for_its_moment_or_for_a_rider() {
     let mut fair = Fair::new(sharing(0));
     let rider = Rider { tenant: name(0), class: Class::Standard, rows: 1 };

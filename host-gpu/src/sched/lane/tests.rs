@@ -118,7 +118,7 @@ async fn a_job_makes_way_at_its_next_operator_and_goes_on_after() {
     let mut long = lanes.acquire(&standard("long")).await.unwrap();
     let (begun, go) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
     let running = thread::spawn(move || {
-        long.start();
+        long.start(Filling::default());
         begun.0.send(()).unwrap();
         go.1.recv().unwrap();
         let made_way = long.checkpoint(|| false);
@@ -151,7 +151,7 @@ async fn a_job_that_nobody_wants_any_more_ends_while_it_makes_way() {
     tokio::pin!(waiting);
     assert!(waiting.as_mut().now_or_never().is_none());
     let running = thread::spawn(move || {
-        long.start();
+        long.start(Filling::default());
         long.checkpoint(|| false)
     });
     let urgent = waiting.await.unwrap();
@@ -167,7 +167,7 @@ async fn what_cannot_be_done_in_time_is_refused_at_once() {
     let lanes = lanes(1, 8);
     let deadline = |millis| Some(Instant::now() + Duration::from_millis(millis));
     let mut lane = lanes.acquire(&standard("a")).await.unwrap();
-    lane.start();
+    lane.start(Filling::default());
     tokio::time::advance(Duration::from_millis(50)).await;
     assert_eq!(lane.finish(1), Duration::from_millis(50));
     let waits = Request { deadline: deadline(1000), ..request("a", Class::Standard) };

@@ -100,6 +100,7 @@ struct State<P> {
     /// Where those are who ride with others, while they wait.
     seats: HashMap<Seat, (JobId, Arc<str>)>,
     queue: Queue,
+    /// What the operator has set.
     shares: HashMap<Arc<str>, TenantShare>,
     default_share: TenantShare,
     ids: u64,
@@ -194,11 +195,9 @@ impl<P: Send> Lanes<P> {
         Self(Arc::new(Shared { device, total, epoch, state: Mutex::new(state) }))
     }
 
-    /// Sets what a tenant may have, from now on.
+    /// Sets what a tenant may have, from its next request on.
     pub fn set_share(&self, tenant: &Arc<str>, share: TenantShare) {
-        let mut state = self.0.lock();
-        state.fair.set_weight(tenant, share.weight);
-        state.shares.insert(Arc::clone(tenant), share);
+        self.0.lock().shares.insert(Arc::clone(tenant), share);
     }
 
     /// Whether a tenant has been told what it may have.
@@ -331,7 +330,8 @@ impl<P> Shared<P> {
     ) -> Result<(Rider, u64), Error> {
         let Request { tenant, class, rows, deadline, .. } = request;
         let share = state.shares.get(tenant).unwrap_or(&state.default_share);
-        let rider = Rider { tenant: Arc::clone(tenant), class: share.class(*class), rows: (*rows).max(1) };
+        let (class, weight) = (share.class(*class), share.weight);
+        let rider = Rider { tenant: Arc::clone(tenant), class, weight, rows: (*rows).max(1) };
         let expected = state.times.at_least(request.work(*rows), now).unwrap_or(0);
         let left = deadline.map(|deadline| nanos(deadline.saturating_duration_since(Instant::now())));
         let asking = Asking { tenant, most: share.queue, rider: &rider, waits, expected, left };

@@ -126,7 +126,7 @@ mod tests {
     use crate::sched::fair::Sharing;
 
     fn rider(tenant: &str) -> Rider {
-        Rider { tenant: tenant.into(), class: Class::Standard, rows: 1 }
+        Rider { tenant: tenant.into(), class: Class::Standard, weight: 1, rows: 1 }
     }
 
     fn asking<'a>(rider: &'a Rider, most: usize) -> Asking<'a> {

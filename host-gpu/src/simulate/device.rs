@@ -130,7 +130,6 @@ impl<'a> Simulation<'a> {
         let Arrival { tenant, model: name, .. } = &arrival;
         self.tally.arrives(tenant, self.now);
         let share = self.policy.share(tenant);
-        self.fair.set_weight(tenant, share.weight);
         let id = self.id();
         let model = self.policy.model(name);
         let key = Key::of(tenant, name, model);
@@ -257,10 +256,12 @@ impl<'a> Simulation<'a> {
     fn rider(&self, arrival: &Arrival) -> Rider {
         let Arrival { tenant, rows, class, .. } = arrival;
         if self.policy.device.fifo {
-            return Rider { tenant: Arc::clone(&self.everyone), class: Class::Standard, rows: *rows };
+            let (tenant, class) = (Arc::clone(&self.everyone), Class::Standard);
+            return Rider { tenant, class, weight: 1, rows: *rows };
         }
-        let class = self.policy.share(tenant).class(*class);
-        Rider { tenant: Arc::clone(tenant), class, rows: *rows }
+        let share = self.policy.share(tenant);
+        let (class, weight) = (share.class(*class), share.weight);
+        Rider { tenant: Arc::clone(tenant), class, weight, rows: *rows }
     }
 
     fn refusal(&self, arrival: &Arrival, rider: &Rider, waits: bool, expected: u64) -> Option<Refusal> {

@@ -5,7 +5,7 @@
 //! neighbours, nor one tenant's quota another tenant's request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::Error;
 use crate::error::nanos;
-use crate::job::{Present, Took, Waiter};
+use crate::job::{EndOnDrop, Present, Took, Waiter};
 use crate::residency::Resident;
 use crate::sched::batch::{Filling, split};
 use crate::sched::lane::{Request, TrainKey, Turn};
@@ -83,8 +83,8 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
         answers.push(answer);
     }
     let rows: Vec<u64> = passengers.iter().map(|(request, ..)| request.rows).collect();
-    let flags: Vec<Arc<AtomicBool>> = passengers.iter().map(|(.., gone)| Arc::clone(gone)).collect();
-    let job = AtomicU64::new(lane.job().unwrap_or(0));
+    let gone = passengers.iter().map(|(.., gone)| Arc::clone(gone)).collect();
+    let ends = EndOnDrop::new(&inner.lanes, lane.job(), gone);
     let run = async {
         let inputs = stack(&passengers, filling)?;
         let plan = match resident.graph.ready(&inputs)? {
@@ -95,7 +95,7 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
                 let plan = inner.ready(Arc::clone(&resident), &inputs).await?;
                 let requests: Vec<Request> = passengers.iter().map(|(request, ..)| request.clone()).collect();
                 lane = inner.lanes.acquire(&requests).await?;
-                job.store(lane.job().unwrap_or(0), Ordering::Relaxed);
+                ends.renumber(lane.job());
                 plan
             }
         };
@@ -111,12 +111,8 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
     let ridden = tokio::select! {
         biased;
         ridden = run => ridden,
-        _ = all_gone => {
-            // Nobody waits: what runs stops at its next operator, and what makes way does not come back.
-            flags.iter().for_each(|gone| gone.store(true, Ordering::Relaxed));
-            inner.lanes.cancel(job.load(Ordering::Relaxed));
-            return;
-        }
+        // Nobody waits.
+        _ = all_gone => return,
     };
     let ridden = ridden.and_then(|(outputs, took)| {
         // Its outputs may not have a row for each row of its inputs.

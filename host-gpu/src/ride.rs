@@ -46,7 +46,9 @@ impl Service {
     ) -> Result<Answer, Error> {
         let resident = lease.hold.resident();
         let row = inputs.iter().map(|input| input.shape().get(1..).unwrap_or_default().to_vec());
-        let batching = Arc::clone(&lease.batching);
+        let bytes = inputs.iter().map(|input| u64::try_from(input.data().len()).unwrap_or(u64::MAX));
+        let bytes = bytes.fold(0, u64::saturating_add);
+        let batching = lease.batching.fitting(bytes / rows.max(1));
         let key = TrainKey { graph: resident.id, row: row.collect(), batching };
         let (present, request) = (Present::default(), lease.request(Some(rows), inputs, job));
         let (departs, departed) = oneshot::channel();
@@ -74,38 +76,41 @@ impl Service {
 async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>) {
     let Ok(mut lane) = turn.wait().await else { return };
     let Some((riders, filling)) = lane.riders() else { return };
-    let mut passengers = Vec::with_capacity(riders.len());
-    let mut answers = Vec::with_capacity(riders.len());
+    let (mut requests, mut brought, mut waiters) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut flags, mut answers) = (Vec::new(), Vec::new());
     for (passenger, _) in riders {
         let Passenger { request, inputs, gone, departs, answer } = passenger;
         let _ = departs.send(());
-        passengers.push((request, inputs, gone));
+        let (tenant, rows) = (Arc::clone(&request.tenant), request.rows);
+        waiters.push(Waiter { tenant, rows, gone: Arc::clone(&gone) });
+        requests.push(request);
+        brought.push(inputs);
+        flags.push(gone);
         answers.push(answer);
     }
-    let rows: Vec<u64> = passengers.iter().map(|(request, ..)| request.rows).collect();
-    let gone = passengers.iter().map(|(.., gone)| Arc::clone(gone)).collect();
-    let ends = EndOnDrop::new(&inner.lanes, lane.job(), gone);
+    let rows: Vec<u64> = requests.iter().map(|request| request.rows).collect();
+    let ends = EndOnDrop::new(&inner.lanes, lane.job(), flags);
     let run = async {
-        let inputs = stack(&passengers, filling)?;
-        let plan = match resident.graph.ready(&inputs)? {
-            Some(plan) => plan,
-            None => {
-                // Nobody holds a lane meanwhile.
-                drop(lane);
-                let plan = inner.ready(Arc::clone(&resident), &inputs).await?;
-                let requests: Vec<Request> = passengers.iter().map(|(request, ..)| request.clone()).collect();
-                lane = inner.lanes.acquire(&requests).await?;
-                ends.renumber(lane.job());
-                plan
+        let (device, graph) = (Arc::clone(&inner), Arc::clone(&resident));
+        // On a thread of its own from here: copying takes its time too, and is charged.
+        let begun = blocking(move || {
+            lane.start(filling);
+            let inputs = stack(&brought, filling)?;
+            match graph.graph.ready(&inputs)? {
+                Some(plan) => Ok(Ok(device.on(lane, plan, &graph, waiters, filling).run(inputs)?)),
+                // Nobody holds a lane while the graph is made ready.
+                None => Ok(Err((inputs, waiters))),
             }
+        });
+        let (inputs, waiters) = match begun.await? {
+            Ok(ridden) => return Ok(ridden),
+            Err(unprepared) => unprepared,
         };
-        let waiter =
-            |(request, _, gone): (Request, _, _)| Waiter { tenant: request.tenant, rows: request.rows, gone };
-        let waiters = passengers.into_iter().map(waiter).collect();
+        let plan = inner.ready(Arc::clone(&resident), &inputs).await?;
+        let lane = inner.lanes.acquire(&requests).await?;
+        ends.renumber(lane.job());
         let run = inner.on(lane, plan, &resident, waiters, filling);
-        let run = tokio::task::spawn_blocking(move || run.run(inputs));
-        let (outputs, took) = run.await.unwrap_or_else(|error| Err(Error::from_join(error)))?;
-        Ok((outputs, took))
+        blocking(move || run.run(inputs)).await
     };
     let all_gone = join_all(answers.iter_mut().map(oneshot::Sender::closed));
     let ridden = tokio::select! {
@@ -136,15 +141,22 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
     }
 }
 
-/// All requests' inputs as one request's.
-fn stack(
-    passengers: &[(Request, Vec<Tensor>, Arc<AtomicBool>)],
-    filling: Filling,
-) -> Result<Vec<Tensor>, Error> {
-    let inputs = passengers.first().map_or(0, |(_, inputs, _)| inputs.len());
+/// Runs on a thread that may wait.
+async fn blocking<T: Send + 'static>(
+    run: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(Error::from_join(error)))
+}
+
+/// All requests' inputs as one request's. Those of one that is alone are left as they are.
+fn stack(brought: &[Vec<Tensor>], filling: Filling) -> Result<Vec<Tensor>, Error> {
+    if let ([inputs], 0) = (brought, filling.rows) {
+        return Ok(inputs.clone());
+    }
+    let inputs = brought.first().map_or(0, Vec::len);
     let zeros = usize::try_from(filling.rows).unwrap_or(usize::MAX);
     let input = |at: usize| {
-        let parts: Vec<&Tensor> = passengers.iter().filter_map(|(_, inputs, _)| inputs.get(at)).collect();
+        let parts: Vec<&Tensor> = brought.iter().filter_map(|inputs| inputs.get(at)).collect();
         Tensor::stack(&parts, zeros)
     };
     (0..inputs).map(input).collect()

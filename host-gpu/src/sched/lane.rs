@@ -504,7 +504,7 @@ impl<P> Lane<P> {
         if let Some(running) = &mut self.running {
             running.filling = filling;
         }
-        self.since = Some(Instant::now());
+        self.since.get_or_insert_with(Instant::now);
     }
 
     /// Between two operators: the time since the last is charged, and if another job is better this one makes way, and

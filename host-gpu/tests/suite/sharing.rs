@@ -237,6 +237,19 @@ async fn who_wants_to_be_alone_rides_with_nobody() {
 }
 
 #[tokio::test]
+async fn a_batch_takes_no_more_than_so_many_bytes() {
+    let service = service(one_lane());
+    let policy = batching(3, Duration::from_secs(60));
+    let lease = load(&service, "t", &model("m", chain(1, "width"), policy)).await.unwrap();
+    // The first two fill it, and leave then. The last one is too large for any other to ride with it.
+    let inputs = [&[1, 6 << 20][..], &[1, 6 << 20], &[1, 12 << 20]].map(f32s);
+    let runs = inputs.iter().map(|input| run(&service, &lease, input, Job::default()));
+    let batches: Vec<u64> =
+        join_all(runs).await.into_iter().map(|answer| answer.unwrap().cost.batch).collect();
+    assert_eq!(batches, [2, 2, 1]);
+}
+
+#[tokio::test]
 async fn zeros_fill_a_batch_and_nobody_sees_them() {
     let service = service(one_lane());
     let batching = Batching {

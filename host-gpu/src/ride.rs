@@ -2,7 +2,8 @@
 //!
 //! Whoever is first starts a train, and with it the task that waits for its lane. What comes out is split among those who
 //! rode, and so is what it took. If a batch fails, each of its requests is run alone: one bad row must not fail its
-//! neighbours, nor one tenant's quota another tenant's request.
+//! neighbours, nor one tenant's quota another tenant's request. A request that rode with nobody, not even zeros, has been
+//! run alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +30,7 @@ pub(crate) struct Passenger {
     gone: Arc<AtomicBool>,
     /// Tells that it does not wait for a lane any more.
     departs: oneshot::Sender<()>,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<Result<Answer, Error>>,
 }
 
 /// What a request gets, or that it is to be run alone.
@@ -66,7 +67,7 @@ impl Service {
         within(job.deadline, "waiting for a lane", departed).await?;
         drop(ticket);
         let queued = asked.elapsed();
-        let answered = answered.map(|answer| Ok(answer.unwrap_or(None)));
+        let answered = answered.map(|answer| answer.unwrap_or(Ok(None)));
         let answer = within(job.deadline, "running", answered).await?;
         Ok(answer.map(|(outputs, cost)| (outputs, Cost { queued, ..cost })))
     }
@@ -130,12 +131,13 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
                 inner.batched.fetch_add(u64::try_from(rows.len()).unwrap_or(0), Ordering::Relaxed);
             }
             for (answer, part) in answers.into_iter().zip(parts) {
-                let _ = answer.send(Some(part));
+                let _ = answer.send(Ok(Some(part)));
             }
         }
-        Err(_) => {
+        Err(error) => {
+            let alone = is_alone(&rows, filling).then_some(error);
             for answer in answers {
-                let _ = answer.send(None);
+                let _ = answer.send(alone.clone().map_or(Ok(None), Err));
             }
         }
     }
@@ -148,9 +150,14 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(Error::from_join(error)))
 }
 
-/// All requests' inputs as one request's. Those of one that is alone are left as they are.
+/// Whether a batch is one request and nothing else.
+fn is_alone<T>(requests: &[T], filling: Filling) -> bool {
+    requests.len() == 1 && filling.rows == 0
+}
+
+/// All requests' inputs as one request's.
 fn stack(brought: &[Vec<Tensor>], filling: Filling) -> Result<Vec<Tensor>, Error> {
-    if let ([inputs], 0) = (brought, filling.rows) {
+    if let Some(inputs) = brought.first().filter(|_| is_alone(brought, filling)) {
         return Ok(inputs.clone());
     }
     let inputs = brought.first().map_or(0, Vec::len);
@@ -171,6 +178,19 @@ fn part(
 ) -> Result<Vec<(Vec<Tensor>, Cost)>, Error> {
     let whole = |total: u64| split(total, rows, filling);
     let batch = rows.iter().fold(filling.rows, |sum, rows| sum.saturating_add(*rows));
+    let (device, peak) = (whole(nanos(took.device)), whole(took.peak));
+    let costs = rows.iter().zip(device.into_iter().zip(peak)).map(|(rows, (device, peak))| Cost {
+        device: Duration::from_nanos(device),
+        operators: took.operators,
+        peak,
+        rows: *rows,
+        batch,
+        padding: filling.rows,
+        ..Cost::default()
+    });
+    if is_alone(rows, filling) {
+        return Ok(costs.map(|cost| (outputs.to_vec(), cost)).collect());
+    }
     if let Some(output) =
         outputs.iter().find(|output| output.shape().first().copied() != usize::try_from(batch).ok())
     {
@@ -179,21 +199,11 @@ fn part(
             "an output of shape {shape:?} for a batch of {batch} rows"
         )));
     }
-    let (device, peak) = (whole(nanos(took.device)), whole(took.peak));
     let mut from = 0;
-    let parts = rows.iter().zip(device.into_iter().zip(peak)).map(|(rows, (device, peak))| {
-        let count = usize::try_from(*rows).unwrap_or(usize::MAX);
+    let parts = costs.map(|cost| {
+        let count = usize::try_from(cost.rows).unwrap_or(usize::MAX);
         let outputs = outputs.iter().map(|output| output.rows(from, count)).collect::<Result<_, _>>()?;
         from = from.saturating_add(count);
-        let cost = Cost {
-            device: Duration::from_nanos(device),
-            operators: took.operators,
-            peak,
-            rows: *rows,
-            batch,
-            padding: filling.rows,
-            ..Cost::default()
-        };
         Ok((outputs, cost))
     });
     parts.collect()

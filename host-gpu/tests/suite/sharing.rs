@@ -168,17 +168,37 @@ async fn the_parts_of_a_batch_make_up_what_its_lane_was_held() {
     assert_eq!(peaks, 2 * 8 * 256 * 4, "what an operator reads and what it writes");
 }
 
-#[tokio::test]
-async fn a_request_that_fails_does_not_fail_those_who_rode_with_it() {
-    // The third of five thousand rows does not exist: a request that asks for it fails, whoever it rides with.
-    let gather = Graph::default()
+/// `y = table[x]`, with a table of three rows: a request that asks for another one fails, whoever it rides with.
+fn gather() -> Vec<u8> {
+    Graph::default()
         .input("x", DataType::Int64, &["n"])
         .tensor(onnx::f32s("table", &[3], &[1.0, 2.0, 3.0]))
         .node("Gather", &["table", "x"], "y")
         .output("y", DataType::Float, &["n"])
-        .bytes();
+        .bytes()
+}
+
+#[tokio::test]
+async fn a_request_that_fails_with_nobody_on_board_is_not_run_again() {
     let service = service(one_lane());
-    let lease = load(&service, "t", &model("m", gather, batching(3, Duration::from_secs(60)))).await.unwrap();
+    let lease = load(&service, "t", &model("m", gather(), batching(3, Duration::ZERO))).await.unwrap();
+    let bad = crate::i64s(&[5000], &[1]);
+    let mut operators = vec![];
+    for alone in [true, false] {
+        let before = service.stats().operators;
+        let failed = run(&service, &lease, &bad, Job { alone, ..Job::default() }).await.unwrap_err();
+        assert!(matches!(failed, Error::Engine(_) | Error::EnginePanic(_)), "{failed}");
+        operators.push(service.stats().operators - before);
+    }
+    assert_eq!(operators[0], operators[1]);
+    is_at_rest(&service);
+}
+
+#[tokio::test]
+async fn a_request_that_fails_does_not_fail_those_who_rode_with_it() {
+    let service = service(one_lane());
+    let lease =
+        load(&service, "t", &model("m", gather(), batching(3, Duration::from_secs(60)))).await.unwrap();
     let inputs = [0, 5000, 2].map(|row| crate::i64s(&[row], &[1]));
     let answers = join_all(inputs.iter().map(|input| run(&service, &lease, input, Job::default()))).await;
     let [first, second, third] = <[_; 3]>::try_from(answers).unwrap();

@@ -3,7 +3,7 @@
 //! Whoever is first starts a train, and with it the task that waits for its lane. What comes out is split among those who
 //! rode, and so is what it took. If a batch fails, each of its requests is run alone: one bad row must not fail its
 //! neighbours, nor one tenant's quota another tenant's request. A request that rode with nobody, not even zeros, has been
-//! run alone.
+//! run alone. Who may have failed the others rides with none of them for a while (`sched/quarantine.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,8 @@ use crate::Error;
 use crate::error::nanos;
 use crate::job::{EndOnDrop, Present, Took, Waiter};
 use crate::residency::Resident;
-use crate::sched::batch::{Filling, split};
-use crate::sched::lane::{Request, TrainKey, Turn};
+use crate::sched::batch::{Batching, Filling, split};
+use crate::sched::lane::{Request, TrainKey, Trial, Turn};
 use crate::service::{Cost, Inner, Job, Lease, Service, no_longer_than, within};
 use crate::tensor::Tensor;
 
@@ -30,46 +30,79 @@ pub(crate) struct Passenger {
     gone: Arc<AtomicBool>,
     /// Tells that it does not wait for a lane any more.
     departs: oneshot::Sender<()>,
-    answer: oneshot::Sender<Result<Answer, Error>>,
+    verdict: oneshot::Sender<Result<Verdict, Error>>,
 }
 
-/// What a request gets, or that it is to be run alone.
-type Answer = Option<(Vec<Tensor>, Cost)>;
+/// What becomes of a request that rode.
+enum Verdict {
+    Answer(Answer),
+    /// The batch failed, or nobody drives it: the request is to be run alone, as a trial if it may be why.
+    Alone(Option<Trial<Passenger>>),
+}
+
+type Answer = (Vec<Tensor>, Cost);
 
 impl Service {
-    /// Runs a request together with others like it; nothing if it has to be run alone.
+    /// Runs a request together with others like it, and alone if that fails them all; nothing if nobody runs it.
     pub(crate) async fn ride(
         &self,
         lease: &Lease,
         inputs: &[Tensor],
         rows: u64,
         job: Job,
-    ) -> Result<Answer, Error> {
-        let resident = lease.hold.resident();
-        let row = inputs.iter().map(|input| input.shape().get(1..).unwrap_or_default().to_vec());
+    ) -> Result<Option<Answer>, Error> {
         let bytes = inputs.iter().map(|input| u64::try_from(input.data().len()).unwrap_or(u64::MAX));
         let bytes = bytes.fold(0, u64::saturating_add);
         let batching = lease.batching.fitting(bytes / rows.max(1));
+        let request = lease.request(Some(rows), inputs, job);
+        let trial = match self.board(lease, inputs, &request, batching, job).await? {
+            Verdict::Answer(answer) => return Ok(Some(answer)),
+            Verdict::Alone(trial) => trial,
+        };
+        match self.board(lease, inputs, &request, Arc::default(), job).await? {
+            Verdict::Answer(answer) => {
+                if let Some(trial) = trial {
+                    trial.pass();
+                }
+                Ok(Some(answer))
+            }
+            Verdict::Alone(_) => Ok(None),
+        }
+    }
+
+    /// Runs a request with those who ride by the same rules.
+    async fn board(
+        &self,
+        lease: &Lease,
+        inputs: &[Tensor],
+        request: &Request,
+        batching: Arc<Batching>,
+        job: Job,
+    ) -> Result<Verdict, Error> {
+        let resident = lease.hold.resident();
+        let row = inputs.iter().map(|input| input.shape().get(1..).unwrap_or_default().to_vec());
         let key = TrainKey { graph: resident.id, row: row.collect(), batching };
-        let (present, request) = (Present::default(), lease.request(Some(rows), inputs, job));
+        let present = Present::default();
         let (departs, departed) = oneshot::channel();
-        let (answer, answered) = oneshot::channel();
+        let (verdict, given) = oneshot::channel();
         let (gone, inputs) = (Arc::clone(&present.0), inputs.to_vec());
-        let passenger = Passenger { request: request.clone(), inputs, gone, departs, answer };
+        let passenger = Passenger { request: request.clone(), inputs, gone, departs, verdict };
         let asked = Instant::now();
-        let (ticket, turn) = self.0.lanes.board(&request, key, passenger)?;
+        let (ticket, turn) = self.0.lanes.board(request, key, passenger)?;
         if let Some(turn) = turn {
             tokio::spawn(drive(Arc::clone(&self.0), turn, Arc::clone(resident)));
         }
-        // If nobody drives the train any more, there is no answer, and the request is run alone.
         let departed = departed.map(|_| Ok(()));
         let departed = no_longer_than(job.queue_timeout, departed);
         within(job.deadline, "waiting for a lane", departed).await?;
         drop(ticket);
         let queued = asked.elapsed();
-        let answered = answered.map(|answer| answer.unwrap_or(Ok(None)));
-        let answer = within(job.deadline, "running", answered).await?;
-        Ok(answer.map(|(outputs, cost)| (outputs, Cost { queued, ..cost })))
+        // If nobody drives the train any more, there is no verdict.
+        let given = given.map(|verdict| verdict.unwrap_or(Ok(Verdict::Alone(None))));
+        Ok(match within(job.deadline, "running", given).await? {
+            Verdict::Answer((outputs, cost)) => Verdict::Answer((outputs, Cost { queued, ..cost })),
+            alone => alone,
+        })
     }
 }
 
@@ -78,16 +111,16 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
     let Ok(mut lane) = turn.wait().await else { return };
     let Some((riders, filling)) = lane.riders() else { return };
     let (mut requests, mut brought, mut waiters) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut flags, mut answers) = (Vec::new(), Vec::new());
+    let (mut flags, mut verdicts) = (Vec::new(), Vec::new());
     for (passenger, _) in riders {
-        let Passenger { request, inputs, gone, departs, answer } = passenger;
+        let Passenger { request, inputs, gone, departs, verdict } = passenger;
         let _ = departs.send(());
         let (tenant, rows) = (Arc::clone(&request.tenant), request.rows);
         waiters.push(Waiter { tenant, rows, gone: Arc::clone(&gone) });
         requests.push(request);
         brought.push(inputs);
         flags.push(gone);
-        answers.push(answer);
+        verdicts.push(verdict);
     }
     let rows: Vec<u64> = requests.iter().map(|request| request.rows).collect();
     let ends = EndOnDrop::new(&inner.lanes, lane.job(), flags);
@@ -113,7 +146,7 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
         let run = inner.on(lane, plan, &resident, waiters, filling);
         blocking(move || run.run(inputs)).await
     };
-    let all_gone = join_all(answers.iter_mut().map(oneshot::Sender::closed));
+    let all_gone = join_all(verdicts.iter_mut().map(oneshot::Sender::closed));
     let ridden = tokio::select! {
         biased;
         ridden = run => ridden,
@@ -130,17 +163,28 @@ async fn drive(inner: Arc<Inner>, turn: Turn<Passenger>, resident: Arc<Resident>
                 inner.batches.fetch_add(1, Ordering::Relaxed);
                 inner.batched.fetch_add(u64::try_from(rows.len()).unwrap_or(0), Ordering::Relaxed);
             }
-            for (answer, part) in answers.into_iter().zip(parts) {
-                let _ = answer.send(Ok(Some(part)));
+            for (verdict, answer) in verdicts.into_iter().zip(parts) {
+                let _ = verdict.send(Ok(Verdict::Answer(answer)));
+            }
+        }
+        Err(error) if is_alone(&rows, filling) => {
+            for verdict in verdicts {
+                let _ = verdict.send(Err(error.clone()));
             }
         }
         Err(error) => {
-            let alone = is_alone(&rows, filling).then_some(error);
-            for answer in answers {
-                let _ = answer.send(alone.clone().map_or(Ok(None), Err));
+            let tried = if may_be_of_one(&error) { &*requests } else { &[] };
+            let mut trials = inner.lanes.try_alone(tried).into_iter();
+            for verdict in verdicts {
+                let _ = verdict.send(Ok(Verdict::Alone(trials.next().flatten())));
             }
         }
     }
+}
+
+/// Whether one of the requests of a batch may be why it failed.
+fn may_be_of_one(error: &Error) -> bool {
+    matches!(error, Error::Engine(_) | Error::EnginePanic(_) | Error::TenantMemory { .. })
 }
 
 /// Runs on a thread that may wait.
@@ -170,12 +214,7 @@ fn stack(brought: &[Vec<Tensor>], filling: Filling) -> Result<Vec<Tensor>, Error
 }
 
 /// Each request's part of the outputs and of what it took.
-fn part(
-    outputs: &[Tensor],
-    took: Took,
-    rows: &[u64],
-    filling: Filling,
-) -> Result<Vec<(Vec<Tensor>, Cost)>, Error> {
+fn part(outputs: &[Tensor], took: Took, rows: &[u64], filling: Filling) -> Result<Vec<Answer>, Error> {
     let whole = |total: u64| split(total, rows, filling);
     let batch = rows.iter().fold(filling.rows, |sum, rows| sum.saturating_add(*rows));
     let (device, peak) = (whole(nanos(took.device)), whole(took.peak));

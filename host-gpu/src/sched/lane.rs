@@ -23,12 +23,14 @@ use tokio::time::Instant;
 use super::Class;
 use super::batch::{Batching, Departure, Filling, Trains};
 use super::fair::{Fair, GraphId, JobId, Rider, Running, Sharing};
+use super::quarantine::Quarantine;
 use super::queue::{Asking, Queue, Refused};
 use super::times::{Times, Work};
 use crate::Error;
 use crate::error::nanos;
 
-pub(crate) use train::{TrainKey, Turn};
+use train::Company;
+pub(crate) use train::{TrainKey, Trial, Turn};
 
 /// What a tenant may have of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +92,8 @@ struct State<P> {
     fair: Fair,
     times: Times,
     free: usize,
-    trains: Trains<(TrainKey, Class), (Seat, P)>,
+    trains: Trains<Company, (Seat, P)>,
+    quarantine: Quarantine,
     waiting: HashMap<JobId, Waiting<P>>,
     /// Where those are who ride with others, while they wait.
     seats: HashMap<Seat, (JobId, Arc<str>)>,
@@ -164,6 +167,7 @@ impl<P: Send> Lanes<P> {
             times: Times::default(),
             free: total.get(),
             trains: Trains::new(),
+            quarantine: Quarantine::default(),
             waiting: HashMap::new(),
             seats: HashMap::new(),
             queue: Queue::new(queue, total.get()),

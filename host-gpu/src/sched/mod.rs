@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod fair;
 pub(crate) mod lane;
+pub(crate) mod quarantine;
 pub(crate) mod queue;
 pub(crate) mod times;
 

@@ -209,6 +209,34 @@ async fn a_request_that_fails_does_not_fail_those_who_rode_with_it() {
     is_at_rest(&service);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_tenant_that_failed_a_batch_rides_with_nobody_else_for_a_while() {
+    let service = service(one_lane());
+    let policy = ModelPolicy { public: true, ..batching(2, Duration::from_secs(60)) };
+    let source = model("m", gather(), policy);
+    let mut leases = vec![];
+    for tenant in ["bad", "good", "other"] {
+        leases.push(load(&service, tenant, &source).await.unwrap());
+    }
+    let [bad, good, other] = [0, 1, 2].map(|at: usize| &leases[at]);
+    // How many rode with each of those that come at one time; none if it failed.
+    let ride = async |requests: &[(&Lease, i64)]| -> Vec<Option<u64>> {
+        let inputs: Vec<Tensor> = requests.iter().map(|(_, row)| crate::i64s(&[*row], &[1])).collect();
+        let runs = requests.iter().zip(&inputs);
+        let runs = runs.map(|((lease, _), input)| run(&service, lease, input, Job::default()));
+        join_all(runs).await.into_iter().map(|answer| Some(answer.ok()?.cost.batch)).collect()
+    };
+    assert_eq!(ride(&[(bad, 5000), (good, 0)]).await, [None, Some(1)]);
+    let four = [(good, 0), (bad, 5000), (other, 1), (bad, 2)];
+    assert_eq!(ride(&four).await, [Some(2), None, Some(2), Some(1)], "it fails only its own");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(ride(&[(bad, 0), (good, 1)]).await, [Some(2); 2]);
+    assert_eq!(ride(&[(bad, 5000), (good, 0)]).await, [None, Some(1)]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(ride(&four).await, [Some(2), None, Some(2), Some(1)], "the second time it is for longer");
+    is_at_rest(&service);
+}
+
 #[tokio::test]
 async fn a_tenants_quota_does_not_fail_those_who_ride_with_it() {
     let service = service(one_lane());

@@ -222,6 +222,35 @@ async fn a_train_waits_for_riders_and_departs_with_those_who_stayed() {
     is_idle(&lanes);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_may_have_failed_a_batch_rides_with_nobody_else_until_it_is_known() {
+    let lanes = lanes(1, 8);
+    let batching = Batching { max_batch: 9, max_queue_delay: Duration::from_secs(60), ..Batching::default() };
+    let key = TrainKey { graph: 1, row: vec![], batching: Arc::new(batching) };
+    // Those who start a train of their own, each twice.
+    let starts = || {
+        let tenants = ["bad", "good", "bad", "other"];
+        let board = |tenant| lanes.board(&request(tenant, Class::Standard), key.clone(), tenant).unwrap();
+        let boarded = tenants.map(|tenant| (tenant, board(tenant)));
+        let starts = boarded.iter().filter(|(_, (_, turn))| turn.is_some());
+        starts.map(|(tenant, _)| *tenant).collect::<Vec<_>>()
+    };
+    assert_eq!(starts(), ["bad"]);
+    let requests = ["bad", "good"].map(|tenant| request(tenant, Class::Standard));
+    let trials = lanes.try_alone(&requests);
+    assert_eq!(starts(), ["bad", "good", "other"], "until they have been run alone");
+    let [bad, good] = <[_; 2]>::try_from(trials).ok().unwrap();
+    good.unwrap().pass();
+    assert_eq!(starts(), ["bad", "good"], "others ride with those that were answered");
+    drop(bad);
+    assert_eq!(starts(), ["bad", "good"]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(starts(), ["bad"]);
+    let one_tenants = lanes.try_alone(&["bad", "bad"].map(|tenant| request(tenant, Class::Standard)));
+    assert!(one_tenants.iter().all(Option::is_none));
+    is_idle(&lanes);
+}
+
 #[tokio::test]
 async fn a_train_that_all_have_left_or_nobody_drives_is_gone() {
     let lanes = lanes(1, 8);

@@ -8,16 +8,34 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Lane, Lanes, Request, Seat, Shared, Waiting};
 use crate::Error;
+use crate::sched::Class;
 use crate::sched::batch::Batching;
 use crate::sched::fair::{GraphId, JobId};
 
-/// What may ride together if it is of one class: a graph, the shape of a row of each input, and the rules. One graph may be
-/// asked for by different rules, if it is public under several names.
+/// What may ride together: a graph, the shape of a row of each input, and the rules. One graph may be asked for by different
+/// rules, if it is public under several names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct TrainKey {
     pub graph: GraphId,
     pub row: Vec<Vec<usize>>,
     pub batching: Arc<Batching>,
+}
+
+/// Who does ride together: those who may, of one class; and of one tenant, if that rides with nobody else.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Company {
+    key: TrainKey,
+    class: Class,
+    tenant: Option<Arc<str>>,
+}
+
+/// A request that is run alone after a batch with it has failed. Its tenant rides with nobody else on its graph until this
+/// is dropped; and for a while after that, unless it has passed.
+pub(crate) struct Trial<P> {
+    shared: Arc<Shared<P>>,
+    graph: GraphId,
+    tenant: Arc<str>,
+    passed: bool,
 }
 
 /// A seat on a train. Dropping it leaves the train, if that has not departed.
@@ -51,8 +69,10 @@ impl<P: Send> Lanes<P> {
         let waits = state.free == 0 || !batching.max_queue_delay.is_zero();
         let (rider, expected) = self.0.admit(&state, request, waits, now)?;
         let (new, seat) = (state.id(), state.id());
-        let key = (key, rider.class);
-        let boarded = state.trains.board(&key, ((seat, passenger), request.rows), &batching, (new, now));
+        let held = state.quarantine.holds(request.graph, &request.tenant, now);
+        let tenant = held.then(|| Arc::clone(&request.tenant));
+        let company = Company { key, class: rider.class, tenant };
+        let boarded = state.trains.board(&company, ((seat, passenger), request.rows), &batching, (new, now));
         let expected = state.times.at_least(request.work(boarded.rows), now).unwrap_or(expected);
         state.queue.enter(&request.tenant);
         state.seats.insert(seat, (boarded.job, Arc::clone(&request.tenant)));
@@ -71,6 +91,36 @@ impl<P: Send> Lanes<P> {
         drop(state);
         self.0.dispatch(None);
         Ok((Ticket { shared: Arc::clone(&self.0), seat }, turn))
+    }
+
+    /// A batch of these requests has failed, by one of them as it seems, and each will be run alone: that is its trial. None
+    /// where all are one tenant's, which has failed nobody else.
+    pub fn try_alone(&self, requests: &[Request]) -> Vec<Option<Trial<P>>> {
+        let several =
+            requests.windows(2).any(|two| matches!(two, [one, other] if one.tenant != other.tenant));
+        let mut state = self.0.lock();
+        let trial = |request: &Request| {
+            let (shared, tenant) = (Arc::clone(&self.0), Arc::clone(&request.tenant));
+            several.then(|| {
+                state.quarantine.begin(request.graph, &tenant);
+                Trial { shared, graph: request.graph, tenant, passed: false }
+            })
+        };
+        requests.iter().map(trial).collect()
+    }
+}
+
+impl<P> Trial<P> {
+    /// The request has been answered.
+    pub fn pass(mut self) {
+        self.passed = true;
+    }
+}
+
+impl<P> Drop for Trial<P> {
+    fn drop(&mut self) {
+        let now = self.shared.now();
+        self.shared.lock().quarantine.end(self.graph, &self.tenant, self.passed, now);
     }
 }
 

@@ -11,7 +11,8 @@ use crate::backend::{Between, Plan};
 use crate::quota::{Kind, Reserved};
 use crate::residency::{Residency, Resident};
 use crate::sched::batch::{Filling, split};
-use crate::sched::lane::Lane;
+use crate::sched::fair::JobId;
+use crate::sched::lane::{Lane, Lanes};
 use crate::tensor::Tensor;
 
 /// Tells a job, when dropped, that nobody waits for it.
@@ -21,6 +22,34 @@ pub(crate) struct Present(pub Arc<AtomicBool>);
 impl Drop for Present {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ends a job when it is dropped, as nobody waits for it any more: at its next operator, or where it makes way. One that has
+/// ended stays as it is.
+pub(crate) struct EndOnDrop<P: Send> {
+    lanes: Lanes<P>,
+    job: AtomicU64,
+    gone: Vec<Arc<AtomicBool>>,
+}
+
+impl<P: Send> EndOnDrop<P> {
+    /// The job of this number, for those whose flags these are.
+    pub fn new(lanes: &Lanes<P>, job: Option<JobId>, gone: Vec<Arc<AtomicBool>>) -> Self {
+        Self { lanes: lanes.clone(), job: job.unwrap_or(0).into(), gone }
+    }
+
+    /// The job goes on under another number.
+    pub fn renumber(&self, job: Option<JobId>) {
+        self.job.store(job.unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+impl<P: Send> Drop for EndOnDrop<P> {
+    fn drop(&mut self) {
+        // The flags first: a job that is about to make way looks at them under the lock that is taken here after.
+        self.gone.iter().for_each(|gone| gone.store(true, Ordering::Relaxed));
+        self.lanes.cancel(self.job.load(Ordering::Relaxed));
     }
 }
 
@@ -79,7 +108,7 @@ impl<P> Run<P> {
         let batch = rows.iter().fold(self.filling.rows, |sum, rows| sum.saturating_add(*rows));
         let nothing = |waiter: &Waiter| self.residency.reserve(&waiter.tenant, Kind::Activations, 0);
         let memory = self.waiters.iter().map(nothing).collect::<Result<_, _>>()?;
-        self.lane.start();
+        self.lane.start(self.filling);
         let mut turn = Turn { run: &mut self, memory, rows, took: Took::default() };
         let outputs = plan.run(inputs, &mut turn);
         let mut took = turn.took;
@@ -131,5 +160,61 @@ impl<P> Between for Turn<'_, P> {
     fn after(&mut self, bytes: u64) {
         // Never more than before, but where rounding has it that one has a byte more; it is had at the next operator.
         let _ = self.hold(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::sched::Class;
+    use crate::sched::fair::Sharing;
+    use crate::sched::lane::{Request, TenantShare};
+
+    fn request(tenant: &str, class: Class) -> Request {
+        Request { tenant: tenant.into(), class, graph: 1, rows: 1, shape: 0, deadline: None }
+    }
+
+    /// A job on the only lane, one that is better, and what ends the first.
+    #[tokio::test]
+    async fn a_job_whose_guard_is_dropped_ends_where_it_makes_way_or_is_told() {
+        let (sharing, share) = (Sharing::default(), TenantShare::default());
+        let lanes = Lanes::<()>::new("test", NonZeroUsize::MIN, 8, sharing, share);
+        for told_first in [true, false] {
+            let long = request("long", Class::Batch);
+            let lane = lanes.acquire(std::slice::from_ref(&long)).await.unwrap();
+            let gone = Arc::new(AtomicBool::new(false));
+            let guard = EndOnDrop::new(&lanes, None, vec![Arc::clone(&gone)]);
+            guard.renumber(lane.job());
+            let urgent = request("urgent", Class::Critical);
+            let waiting = lanes.acquire(std::slice::from_ref(&urgent));
+            tokio::pin!(waiting);
+            assert!(waiting.as_mut().now_or_never().is_none());
+            let end = || {
+                drop(guard);
+                assert!(gone.load(Ordering::Relaxed));
+            };
+            let asked = Arc::clone(&gone);
+            let checkpoint = move || {
+                let mut lane = lane;
+                lane.start(Filling::default());
+                lane.checkpoint(|| asked.load(Ordering::Relaxed))
+            };
+            if told_first {
+                end();
+                assert_eq!(checkpoint(), Ok(()), "it does not wait, and finds the flag");
+                drop(waiting.await.unwrap());
+            } else {
+                let running = std::thread::spawn(checkpoint);
+                let urgent = waiting.await.unwrap();
+                end();
+                assert_eq!(running.join().unwrap(), Err(Error::Cancelled));
+                drop(urgent);
+            }
+            assert_eq!(lanes.stats().busy, 0);
+        }
     }
 }

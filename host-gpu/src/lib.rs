@@ -12,11 +12,12 @@
 //! model.rs       formats, signatures, and the check of a request against a signature
 //! examine.rs     what a model may need, and who opens it first
 //! backend/       what turns model bytes into a graph and runs it (tract)
-//! device/        what the machine has: its cores, and a GPU (cuda.rs)
+//! device/        what the machine has: its cores, and a GPU (cuda.rs, and guard.rs: what may run on it)
 //! quota.rs       the ledger of a device's memory, as it is planned
 //! residency.rs   which graphs are in memory, who holds them there, and which make room
 //! sched/         whose turn it is: fair.rs (pure: who is next), batch.rs (pure: who rides along), times.rs (pure: how
-//!                long runs take), lane.rs (those who wait and run)
+//!                long runs take), queue.rs (pure: who may wait), quarantine.rs (pure: who rides with nobody for a
+//!                while), lane.rs (those who wait and run)
 //! simulate.rs    the same rules over a trace of arrivals, without a device
 //! ```
 

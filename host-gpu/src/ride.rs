@@ -2,10 +2,11 @@
 //!
 //! Whoever is first starts a train, and with it the task that waits for its lane. What comes out is split among those who
 //! rode, and so is what it took. If a batch fails, each of its requests is run alone: one bad row must not fail its
-//! neighbours, nor one tenant's quota another tenant's request.
+//! neighbours, nor one tenant's quota another tenant's request. A request that rode with nobody, not even zeros, has been
+//! run alone. Who may have failed the others rides with none of them for a while (`sched/quarantine.rs`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,10 +17,10 @@ use tokio::time::Instant;
 use crate::Error;
 use crate::device::Device;
 use crate::error::nanos;
-use crate::job::{Present, Took, Waiter};
+use crate::job::{EndOnDrop, Present, Took, Waiter};
 use crate::residency::Resident;
-use crate::sched::batch::{Filling, split};
-use crate::sched::lane::{Request, TrainKey, Turn};
+use crate::sched::batch::{Batching, Filling, split};
+use crate::sched::lane::{Request, TrainKey, Trial, Turn};
 use crate::service::{Cost, Job, Lease, Service, no_longer_than, within};
 use crate::tensor::Tensor;
 
@@ -30,44 +31,79 @@ pub(crate) struct Passenger {
     gone: Arc<AtomicBool>,
     /// Tells that it does not wait for a lane any more.
     departs: oneshot::Sender<()>,
-    answer: oneshot::Sender<Answer>,
+    verdict: oneshot::Sender<Result<Verdict, Error>>,
 }
 
-/// What a request gets, or that it is to be run alone.
-type Answer = Option<(Vec<Tensor>, Cost)>;
+/// What becomes of a request that rode.
+enum Verdict {
+    Answer(Answer),
+    /// The batch failed, or nobody drives it: the request is to be run alone, as a trial if it may be why.
+    Alone(Option<Trial<Passenger>>),
+}
+
+type Answer = (Vec<Tensor>, Cost);
 
 impl Service {
-    /// Runs a request together with others like it; nothing if it has to be run alone.
+    /// Runs a request together with others like it, and alone if that fails them all; nothing if nobody runs it.
     pub(crate) async fn ride(
         &self,
         lease: &Lease,
         inputs: &[Tensor],
         rows: u64,
         job: Job,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Option<Answer>, Error> {
+        let bytes = inputs.iter().map(|input| u64::try_from(input.data().len()).unwrap_or(u64::MAX));
+        let bytes = bytes.fold(0, u64::saturating_add);
+        let batching = lease.batching.fitting(bytes / rows.max(1));
+        let request = lease.request(Some(rows), inputs, job);
+        let trial = match self.board(lease, inputs, &request, batching, job).await? {
+            Verdict::Answer(answer) => return Ok(Some(answer)),
+            Verdict::Alone(trial) => trial,
+        };
+        match self.board(lease, inputs, &request, Arc::default(), job).await? {
+            Verdict::Answer(answer) => {
+                if let Some(trial) = trial {
+                    trial.pass();
+                }
+                Ok(Some(answer))
+            }
+            Verdict::Alone(_) => Ok(None),
+        }
+    }
+
+    /// Runs a request with those who ride by the same rules.
+    async fn board(
+        &self,
+        lease: &Lease,
+        inputs: &[Tensor],
+        request: &Request,
+        batching: Arc<Batching>,
+        job: Job,
+    ) -> Result<Verdict, Error> {
         let resident = lease.hold.resident();
         let row = inputs.iter().map(|input| input.shape().get(1..).unwrap_or_default().to_vec());
-        let batching = Arc::clone(&lease.batching);
         let key = TrainKey { graph: resident.id, row: row.collect(), batching };
-        let (present, request) = (Present::default(), lease.request(rows, job));
+        let present = Present::default();
         let (departs, departed) = oneshot::channel();
-        let (answer, answered) = oneshot::channel();
+        let (verdict, given) = oneshot::channel();
         let (gone, inputs) = (Arc::clone(&present.0), inputs.to_vec());
-        let passenger = Passenger { request: request.clone(), inputs, gone, departs, answer };
+        let passenger = Passenger { request: request.clone(), inputs, gone, departs, verdict };
         let asked = Instant::now();
-        let (ticket, turn) = lease.device.lanes.board(&request, &key, &lease.batching, passenger)?;
+        let (ticket, turn) = lease.device.lanes.board(request, key, passenger)?;
         if let Some(turn) = turn {
             tokio::spawn(drive(Arc::clone(&lease.device), turn, Arc::clone(resident)));
         }
-        // If nobody drives the train any more, there is no answer, and the request is run alone.
         let departed = departed.map(|_| Ok(()));
         let departed = no_longer_than(job.queue_timeout, departed);
         within(job.deadline, "waiting for a lane", departed).await?;
         drop(ticket);
         let queued = asked.elapsed();
-        let answered = answered.map(|answer| Ok(answer.unwrap_or(None)));
-        let answer = within(job.deadline, "running", answered).await?;
-        Ok(answer.map(|(outputs, cost)| (outputs, Cost { queued, ..cost })))
+        // If nobody drives the train any more, there is no verdict.
+        let given = given.map(|verdict| verdict.unwrap_or(Ok(Verdict::Alone(None))));
+        Ok(match within(job.deadline, "running", given).await? {
+            Verdict::Answer((outputs, cost)) => Verdict::Answer((outputs, Cost { queued, ..cost })),
+            alone => alone,
+        })
     }
 }
 
@@ -75,47 +111,48 @@ impl Service {
 async fn drive(device: Arc<Device>, turn: Turn<Passenger>, resident: Arc<Resident>) {
     let Ok(mut lane) = turn.wait().await else { return };
     let Some((riders, filling)) = lane.riders() else { return };
-    let mut passengers = Vec::with_capacity(riders.len());
-    let mut answers = Vec::with_capacity(riders.len());
+    let (mut requests, mut brought, mut waiters) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut flags, mut verdicts) = (Vec::new(), Vec::new());
     for (passenger, _) in riders {
-        let Passenger { request, inputs, gone, departs, answer } = passenger;
+        let Passenger { request, inputs, gone, departs, verdict } = passenger;
         let _ = departs.send(());
-        passengers.push((request, inputs, gone));
-        answers.push(answer);
+        let (tenant, rows) = (Arc::clone(&request.tenant), request.rows);
+        waiters.push(Waiter { tenant, rows, gone: Arc::clone(&gone) });
+        requests.push(request);
+        brought.push(inputs);
+        flags.push(gone);
+        verdicts.push(verdict);
     }
-    let rows: Vec<u64> = passengers.iter().map(|(request, ..)| request.rows).collect();
-    let flags: Vec<Arc<AtomicBool>> = passengers.iter().map(|(.., gone)| Arc::clone(gone)).collect();
-    let job = AtomicU64::new(lane.job().unwrap_or(0));
+    let rows: Vec<u64> = requests.iter().map(|request| request.rows).collect();
+    let ends = EndOnDrop::new(&device.lanes, lane.job(), flags);
     let run = async {
-        let inputs = stack(&passengers, filling)?;
-        let plan = match resident.graph()?.ready(&inputs)? {
-            Some(plan) => plan,
-            None => {
-                // Nobody holds a lane meanwhile.
-                drop(lane);
-                let plan = device.ready(Arc::clone(&resident), &inputs).await?;
-                let requests: Vec<Request> = passengers.iter().map(|(request, ..)| request.clone()).collect();
-                lane = device.lanes.acquire(&requests).await?;
-                job.store(lane.job().unwrap_or(0), Ordering::Relaxed);
-                plan
+        let (on, graph) = (Arc::clone(&device), Arc::clone(&resident));
+        // On a thread of its own from here: copying takes its time too, and is charged.
+        let begun = device.run(move || {
+            lane.start(filling);
+            let inputs = stack(&brought, filling)?;
+            match graph.graph()?.ready(&inputs)? {
+                Some(plan) => Ok(Ok(on.on(lane, plan, &graph, waiters, filling).run(inputs)?)),
+                // Nobody holds a lane while the graph is made ready.
+                None => Ok(Err((inputs, waiters))),
             }
+        });
+        let (inputs, waiters) = match begun.await? {
+            Ok(ridden) => return Ok(ridden),
+            Err(unprepared) => unprepared,
         };
-        let waiter =
-            |(request, _, gone): (Request, _, _)| Waiter { tenant: request.tenant, rows: request.rows, gone };
-        let waiters = passengers.into_iter().map(waiter).collect();
+        let plan = device.ready(Arc::clone(&resident), &inputs).await?;
+        let lane = device.lanes.acquire(&requests).await?;
+        ends.renumber(lane.job());
         let run = device.on(lane, plan, &resident, waiters, filling);
         device.run(move || run.run(inputs)).await
     };
-    let all_gone = join_all(answers.iter_mut().map(oneshot::Sender::closed));
+    let all_gone = join_all(verdicts.iter_mut().map(oneshot::Sender::closed));
     let ridden = tokio::select! {
         biased;
         ridden = run => ridden,
-        _ = all_gone => {
-            // Nobody waits: what runs stops at its next operator, and what makes way does not come back.
-            flags.iter().for_each(|gone| gone.store(true, Ordering::Relaxed));
-            device.lanes.cancel(job.load(Ordering::Relaxed));
-            return;
-        }
+        // Nobody waits.
+        _ = all_gone => return,
     };
     let ridden = ridden.and_then(|(outputs, took)| {
         // Its outputs may not have a row for each row of its inputs.
@@ -127,41 +164,66 @@ async fn drive(device: Arc<Device>, turn: Turn<Passenger>, resident: Arc<Residen
                 device.batches.fetch_add(1, Ordering::Relaxed);
                 device.batched.fetch_add(u64::try_from(rows.len()).unwrap_or(0), Ordering::Relaxed);
             }
-            for (answer, part) in answers.into_iter().zip(parts) {
-                let _ = answer.send(Some(part));
+            for (verdict, answer) in verdicts.into_iter().zip(parts) {
+                let _ = verdict.send(Ok(Verdict::Answer(answer)));
             }
         }
-        Err(_) => {
-            for answer in answers {
-                let _ = answer.send(None);
+        Err(error) if is_alone(&rows, filling) => {
+            for verdict in verdicts {
+                let _ = verdict.send(Err(error.clone()));
+            }
+        }
+        Err(error) => {
+            let tried = if may_be_of_one(&error) { &*requests } else { &[] };
+            let mut trials = device.lanes.try_alone(tried).into_iter();
+            for verdict in verdicts {
+                let _ = verdict.send(Ok(Verdict::Alone(trials.next().flatten())));
             }
         }
     }
 }
 
+/// Whether one of the requests of a batch may be why it failed.
+fn may_be_of_one(error: &Error) -> bool {
+    matches!(error, Error::Engine(_) | Error::EnginePanic(_) | Error::TenantMemory { .. })
+}
+
+/// Whether a batch is one request and nothing else.
+fn is_alone<T>(requests: &[T], filling: Filling) -> bool {
+    requests.len() == 1 && filling.rows == 0
+}
+
 /// All requests' inputs as one request's.
-fn stack(
-    passengers: &[(Request, Vec<Tensor>, Arc<AtomicBool>)],
-    filling: Filling,
-) -> Result<Vec<Tensor>, Error> {
-    let inputs = passengers.first().map_or(0, |(_, inputs, _)| inputs.len());
+fn stack(brought: &[Vec<Tensor>], filling: Filling) -> Result<Vec<Tensor>, Error> {
+    if let Some(inputs) = brought.first().filter(|_| is_alone(brought, filling)) {
+        return Ok(inputs.clone());
+    }
+    let inputs = brought.first().map_or(0, Vec::len);
     let zeros = usize::try_from(filling.rows).unwrap_or(usize::MAX);
     let input = |at: usize| {
-        let parts: Vec<&Tensor> = passengers.iter().filter_map(|(_, inputs, _)| inputs.get(at)).collect();
+        let parts: Vec<&Tensor> = brought.iter().filter_map(|inputs| inputs.get(at)).collect();
         Tensor::stack(&parts, zeros)
     };
     (0..inputs).map(input).collect()
 }
 
 /// Each request's part of the outputs and of what it took.
-fn part(
-    outputs: &[Tensor],
-    took: Took,
-    rows: &[u64],
-    filling: Filling,
-) -> Result<Vec<(Vec<Tensor>, Cost)>, Error> {
+fn part(outputs: &[Tensor], took: Took, rows: &[u64], filling: Filling) -> Result<Vec<Answer>, Error> {
     let whole = |total: u64| split(total, rows, filling);
     let batch = rows.iter().fold(filling.rows, |sum, rows| sum.saturating_add(*rows));
+    let (device, peak) = (whole(nanos(took.device)), whole(took.peak));
+    let costs = rows.iter().zip(device.into_iter().zip(peak)).map(|(rows, (device, peak))| Cost {
+        device: Duration::from_nanos(device),
+        operators: took.operators,
+        peak,
+        rows: *rows,
+        batch,
+        padding: filling.rows,
+        ..Cost::default()
+    });
+    if is_alone(rows, filling) {
+        return Ok(costs.map(|cost| (outputs.to_vec(), cost)).collect());
+    }
     if let Some(output) =
         outputs.iter().find(|output| output.shape().first().copied() != usize::try_from(batch).ok())
     {
@@ -170,21 +232,11 @@ fn part(
             "an output of shape {shape:?} for a batch of {batch} rows"
         )));
     }
-    let (device, peak) = (whole(nanos(took.device)), whole(took.peak));
     let mut from = 0;
-    let parts = rows.iter().zip(device.into_iter().zip(peak)).map(|(rows, (device, peak))| {
-        let count = usize::try_from(*rows).unwrap_or(usize::MAX);
+    let parts = costs.map(|cost| {
+        let count = usize::try_from(cost.rows).unwrap_or(usize::MAX);
         let outputs = outputs.iter().map(|output| output.rows(from, count)).collect::<Result<_, _>>()?;
         from = from.saturating_add(count);
-        let cost = Cost {
-            device: Duration::from_nanos(device),
-            operators: took.operators,
-            peak,
-            rows: *rows,
-            batch,
-            padding: filling.rows,
-            ..Cost::default()
-        };
         Ok((outputs, cost))
     });
     parts.collect()

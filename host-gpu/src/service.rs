@@ -12,7 +12,7 @@ use crate::Error;
 use crate::device::{Device, DeviceKind, DeviceStats, GpuConfig};
 use crate::error::nanos;
 use crate::examine::{Examiner, ModelLimits, Report};
-use crate::job::{Present, Run, Took, Waiter};
+use crate::job::{EndOnDrop, Run, Took, Waiter};
 use crate::model::{ModelPolicy, ModelSource, Signature};
 use crate::quota::SYSTEM;
 use crate::residency::{Eviction, Hold, ResidentGraph};
@@ -20,6 +20,7 @@ use crate::sched::Class;
 use crate::sched::batch::{Batching, Filling};
 use crate::sched::fair::Sharing;
 use crate::sched::lane::{Request, TenantShare};
+use crate::sched::times::shape;
 use crate::tensor::Tensor;
 
 /// A graph whose runs are surely shorter runs on its caller's thread: waking another one would take longer than that.
@@ -30,7 +31,8 @@ const SHORT: Duration = Duration::from_millis(1);
 pub struct DeviceConfig {
     /// Lanes of the CPU device; one per core when absent.
     pub cpu_lanes: Option<NonZeroUsize>,
-    /// The most requests that may wait for a device.
+    /// Requests that may wait for the CPU. When so many wait, a tenant below its even part of them may still have more
+    /// waiting, until twice as many do; and then one that has none waiting, one.
     pub queue: usize,
     /// The most bytes of all models in memory and all jobs that run, as they plan them.
     pub memory: u64,
@@ -290,16 +292,17 @@ impl Service {
             }
         };
         let short = device.runs_anywhere() && plan.steady().is_some_and(|took| took < SHORT);
-        let rows = lease.signature().rows(&inputs).unwrap_or(1);
+        let rows = lease.signature().rows(&inputs);
         let asked = Instant::now();
-        let request = lease.request(rows, job);
+        let request = lease.request(rows, &inputs, job);
+        let rows = request.rows;
         let waiting = device.lanes.acquire(std::slice::from_ref(&request));
         let waiting = no_longer_than(job.queue_timeout, waiting);
         let lane = within(job.deadline, "waiting for a lane", waiting).await?;
         let queued = asked.elapsed();
 
-        let present = Present::default();
-        let waiter = Waiter { tenant: Arc::clone(&lease.tenant), rows, gone: Arc::clone(&present.0) };
+        let gone = Arc::default();
+        let waiter = Waiter { tenant: Arc::clone(&lease.tenant), rows, gone: Arc::clone(&gone) };
         let running = lane.job();
         let run = Run {
             deadline: job.deadline,
@@ -309,16 +312,8 @@ impl Service {
         let (outputs, took) = if short {
             run_here(run, inputs)?
         } else {
-            // If nobody waits for it any more while it makes way, it ends there.
-            let (lanes, gone) = (device.lanes.clone(), Arc::clone(&present.0));
-            let cancel = move |running| {
-                gone.store(true, Ordering::Relaxed);
-                lanes.cancel(running);
-            };
-            let _cancel = running.map(|running| OnDrop(Some(move || cancel(running))));
-            let answer = within(job.deadline, "running", device.run(move || run.run(inputs))).await;
-            drop(present);
-            answer?
+            let _ends = EndOnDrop::new(&device.lanes, running, vec![Arc::clone(&gone)]);
+            within(job.deadline, "running", device.run(move || run.run(inputs))).await?
         };
         let Took { device, operators, peak } = took;
         Ok((outputs, Cost { queued, device, operators, peak, rows, batch: rows, ..Cost::default() }))
@@ -372,12 +367,14 @@ fn owner(tenant: &str, model: &ModelSource) -> Arc<str> {
 }
 
 impl Lease {
-    pub(crate) fn request(&self, rows: u64, job: Job) -> Request {
+    /// What is asked of a lane for these inputs, which are so many rows if they can ride with others.
+    pub(crate) fn request(&self, rows: Option<u64>, inputs: &[Tensor], job: Job) -> Request {
         Request {
             tenant: Arc::clone(&self.tenant),
             class: job.class,
             graph: self.hold.resident().id,
-            rows,
+            rows: rows.unwrap_or(1),
+            shape: shape(inputs.iter().map(Tensor::shape), rows.is_some()),
             deadline: job.deadline,
         }
     }
@@ -411,16 +408,5 @@ pub(crate) async fn no_longer_than<T>(
             tokio::time::timeout(waited, work).await.map_err(|_| Error::QueueTimeout { waited })?
         }
         None => work.await,
-    }
-}
-
-/// Calls something when it is dropped.
-struct OnDrop<F: FnOnce()>(Option<F>);
-
-impl<F: FnOnce()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        if let Some(call) = self.0.take() {
-            call();
-        }
     }
 }

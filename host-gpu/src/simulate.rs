@@ -54,7 +54,8 @@ pub struct Device {
     pub lanes: NonZeroUsize,
     /// Bytes for the graphs of models.
     pub memory: u64,
-    /// The most requests that may wait for a lane.
+    /// The most requests that may wait for a lane. Where it is full, a tenant may still have its even part of it waiting, or
+    /// one: at most twice as many wait, and one for each tenant.
     pub queue: usize,
     pub sharing: Sharing,
     pub eviction: Eviction,

@@ -62,7 +62,7 @@ impl DeviceKind {
 pub struct GpuConfig {
     /// Jobs that may run at one time, each on a stream of its own.
     pub lanes: NonZeroUsize,
-    /// The most requests that may wait for it.
+    /// Requests that may wait for it, as [`DeviceConfig::queue`].
     pub queue: usize,
     /// The most bytes of its memory; all that is free at the start but a twentieth when absent.
     pub memory: Option<u64>,
@@ -98,7 +98,8 @@ pub struct DeviceStats {
     pub suspended: usize,
     /// How often a job has made way.
     pub suspensions: u64,
-    /// Nanoseconds of device time since the start, by tenant.
+    /// Nanoseconds of device time since the start, by tenant. Of the tenants that have not used it for longest, beyond some
+    /// thousands, nothing is remembered.
     pub device_time: BTreeMap<Arc<str>, u64>,
     /// Its memory, as it is planned.
     pub memory: LedgerStats,

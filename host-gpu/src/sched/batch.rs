@@ -10,10 +10,15 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::nanos;
 use crate::sched::fair::JobId;
+
+/// The most bytes of the inputs of one batch, rows of zeros included. They are copied into one before the batch runs, and are
+/// on nobody's account until it does.
+pub(crate) const MAX_BATCH_BYTES: u64 = 64 << 20;
 
 /// How requests of one model may ride together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -81,6 +86,15 @@ impl Batching {
     /// Whether requests may ride together at all.
     pub fn is_on(&self) -> bool {
         self.max_batch > 1
+    }
+
+    /// The same for rows of so many bytes: there are no more of them than make up [`MAX_BATCH_BYTES`].
+    pub(crate) fn fitting(self: &Arc<Self>, row: u64) -> Arc<Self> {
+        let most = (MAX_BATCH_BYTES / row.max(1)).max(1);
+        if most >= self.max_batch {
+            return Arc::clone(self);
+        }
+        Arc::new(Self { max_batch: most, ..Self::clone(self) })
     }
 
     fn may_leave(&self, rows: u64) -> bool {
@@ -243,6 +257,18 @@ mod tests {
         assert_eq!(split(400, &[1, 1, 1], Filling { rows: 1, caused_from: 2 }), [100, 100, 200]);
         assert_eq!(split(100, &[1, 2], Filling::default()), [33, 67]);
         assert_eq!(split(7, &[0], Filling::default()), [7], "it took time without any");
+    }
+
+    #[test]
+    fn a_batch_has_no_more_bytes_than_it_may() {
+        let batching = Arc::new(batching(8, &[2, 6], true));
+        assert!(Arc::ptr_eq(&batching.fitting(MAX_BATCH_BYTES / 8), &batching));
+        let five = batching.fitting(MAX_BATCH_BYTES / 6 + 1);
+        assert_eq!(*five, Batching { max_batch: 5, ..Batching::clone(&batching) });
+        assert_eq!(five.filling(&[1, 2]), Filling::default(), "nor of zeros");
+        assert!(five.may_leave(5) && !five.may_leave(4));
+        assert_eq!(batching.fitting(u64::MAX).max_batch, 1, "one row always rides");
+        assert!(Arc::ptr_eq(&batching.fitting(0), &batching));
     }
 
     proptest! {

@@ -15,12 +15,13 @@
 //! For any two tenants of a class that have jobs waiting, device time by weight differs by no more than a quantum and
 //! one operator of each. Source: Goyal, Vin, Cheng: Start-time Fair Queueing, SIGCOMM 1996.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::nanos;
 use crate::sched::Class;
+use crate::sched::batch::{Filling, split};
 
 /// A job that waits or runs.
 pub(crate) type JobId = u64;
@@ -38,6 +39,9 @@ const NEAR: usize = 32;
 
 /// Tenants that are not there any more are remembered for so many half-lives, if they went with a debt.
 const REMEMBERED: u64 = 16;
+
+/// Flows that have gone and owe nothing may be remembered up to so many, beside as many as are there or owe something.
+const KEPT: usize = 4096;
 
 /// How a device is shared. Set by the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +75,8 @@ impl Default for Sharing {
 pub(crate) struct Rider {
     pub tenant: Arc<str>,
     pub class: Class,
+    /// Shares of its tenant. What that has used already was by its weight before.
+    pub weight: u32,
     pub rows: u64,
 }
 
@@ -81,9 +87,10 @@ pub(crate) struct Running {
     pub graph: GraphId,
     /// Whether it goes on where it was suspended.
     pub resumes: bool,
+    /// Rows of zeros that were added to those of its requests, none before it is set.
+    pub filling: Filling,
     class: Class,
     riders: Vec<(FlowId, u64)>,
-    rows: u64,
 }
 
 type FlowId = u64;
@@ -116,6 +123,7 @@ struct Waiting {
     /// Whose turn it takes: that of the rider who is best placed.
     home: FlowId,
     riders: Vec<(FlowId, u64)>,
+    filling: Filling,
     begun: bool,
     /// Not before; it is in no flow's queue until then.
     ready: u64,
@@ -144,7 +152,6 @@ struct Level {
 #[derive(Debug)]
 pub(crate) struct Fair {
     sharing: Sharing,
-    weights: HashMap<Arc<str>, u32>,
     levels: [Level; 3],
     names: HashMap<(Class, Arc<str>), FlowId>,
     flows: HashMap<FlowId, Flow>,
@@ -152,8 +159,8 @@ pub(crate) struct Fair {
     /// Jobs that are not ready, by when they are.
     later: BTreeSet<(u64, JobId)>,
     suspended: usize,
-    /// Device time of flows that have been forgotten, by tenant.
-    past: HashMap<Arc<str>, u64>,
+    /// As many flows as it takes for some to be forgotten.
+    most: usize,
     ids: u64,
 }
 
@@ -178,27 +185,14 @@ impl Fair {
         let level = |share: u16| Level { share: share.into(), ..Level::default() };
         Self {
             sharing,
-            weights: HashMap::new(),
             levels: [level(0), level(sharing.standard_share), level(sharing.batch_share)],
             names: HashMap::new(),
             flows: HashMap::new(),
             jobs: HashMap::new(),
             later: BTreeSet::new(),
             suspended: 0,
-            past: HashMap::new(),
+            most: KEPT,
             ids: 0,
-        }
-    }
-
-    /// Gives a tenant `weight` shares instead of one. What it has used already was by its weight before.
-    pub fn set_weight(&mut self, tenant: &Arc<str>, weight: u32) {
-        let weight = weight.max(1);
-        self.weights.insert(Arc::clone(tenant), weight);
-        for class in CLASSES {
-            let flow = self.names.get(&(class, Arc::clone(tenant)));
-            if let Some(flow) = flow.and_then(|id| self.flows.get_mut(id)) {
-                flow.weight = weight;
-            }
         }
     }
 
@@ -214,7 +208,8 @@ impl Fair {
     ) {
         let home = self.enter(rider, now);
         let riders = vec![(home, rider.rows)];
-        self.jobs.insert(job, Waiting { graph, home, riders, begun: false, ready, expected });
+        let filling = Filling::default();
+        self.jobs.insert(job, Waiting { graph, home, riders, filling, begun: false, ready, expected });
         if ready > now {
             self.later.insert((ready, job));
         } else {
@@ -265,28 +260,29 @@ impl Fair {
         let flow = if fresh { self.first(class, last)? } else { self.best(class, fresh)? };
         let job = self.flows.get(&flow)?.head()?;
         self.stand_aside(job);
-        let Waiting { graph, riders, begun, .. } = self.jobs.remove(&job)?;
+        let Waiting { graph, riders, filling, begun, .. } = self.jobs.remove(&job)?;
         self.suspended -= usize::from(begun);
-        let rows = riders.iter().map(|(_, rows)| rows).sum();
         for (rider, _) in &riders {
             self.place(*rider, |flow| flow.served = true);
         }
-        Some(Running { job, graph, resumes: begun, class, riders, rows })
+        Some(Running { job, graph, resumes: begun, filling, class, riders })
     }
 
-    /// A running job has used `nanos` of a lane.
+    /// A running job has used `nanos` of a lane: they are split among its requests as they are billed.
     pub fn charge(&mut self, running: &Running, nanos: u64) {
-        let mut past = 0u128;
-        let mut given = 0u128;
-        for (flow, rows) in &running.riders {
-            past += u128::from(*rows);
-            let upto = u128::from(nanos) * past / u128::from(running.rows.max(1));
-            let part = upto - given;
-            given = upto;
-            self.place(*flow, |flow| {
-                flow.used += (part * SCALE).div_ceil(flow.weight.into());
-                flow.total = flow.total.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
+        let mut uses = |flow: FlowId, part: u64| {
+            self.place(flow, |flow| {
+                flow.used += (u128::from(part) * SCALE).div_ceil(flow.weight.into());
+                flow.total = flow.total.saturating_add(part);
             });
+        };
+        if let [(flow, _)] = &*running.riders {
+            uses(*flow, nanos);
+        } else {
+            let rows: Vec<u64> = running.riders.iter().map(|(_, rows)| *rows).collect();
+            for ((flow, _), part) in running.riders.iter().zip(split(nanos, &rows, running.filling)) {
+                uses(*flow, part);
+            }
         }
         let nanos = i128::from(nanos);
         let waits = CLASSES.map(|class| !self.level(class).waiting.is_empty());
@@ -327,9 +323,9 @@ impl Fair {
 
     /// A running job that makes way waits to go on.
     pub fn suspend(&mut self, running: Running) {
-        let Running { job, graph, riders, .. } = running;
+        let Running { job, graph, riders, filling, .. } = running;
         let Some((home, _)) = riders.first().copied() else { return };
-        let waiting = Waiting { graph, home, riders, begun: true, ready: 0, expected: 0 };
+        let waiting = Waiting { graph, home, riders, filling, begun: true, ready: 0, expected: 0 };
         self.jobs.insert(job, waiting);
         self.suspended += 1;
         self.settle(job, true, 0);
@@ -355,12 +351,11 @@ impl Fair {
         expected.fold(0, u64::saturating_add)
     }
 
-    /// Nanoseconds of device time that each tenant has had, by tenant.
+    /// Nanoseconds of device time that each tenant has had, by tenant. It is forgotten with the tenant.
     pub fn device_time(&self) -> BTreeMap<Arc<str>, u64> {
-        let past = self.past.iter().map(|(tenant, nanos)| (tenant, *nanos));
         let mut times = BTreeMap::new();
-        for (tenant, nanos) in past.chain(self.flows.values().map(|flow| (&flow.key.1, flow.total))) {
-            *times.entry(Arc::clone(tenant)).or_default() += nanos;
+        for flow in self.flows.values() {
+            *times.entry(Arc::clone(&flow.key.1)).or_default() += flow.total;
         }
         times
     }
@@ -375,6 +370,7 @@ impl Fair {
         let clock = self.level(rider.class).clock;
         let half_life = self.sharing.half_life;
         self.place(id, |flow| {
+            flow.weight = rider.weight.max(1);
             if flow.present == 0 {
                 let debt = halved(flow.used.saturating_sub(clock), now.saturating_sub(flow.left), half_life);
                 flow.used = clock.saturating_add(debt);
@@ -388,11 +384,10 @@ impl Fair {
 
     fn make(&mut self, key: (Class, Arc<str>)) -> FlowId {
         self.ids += 1;
-        let weight = self.weights.get(&key.1).copied().unwrap_or(1);
         self.names.insert(key.clone(), self.ids);
         let flow = Flow {
             key,
-            weight,
+            weight: 1,
             used: 0,
             came: 0,
             total: 0,
@@ -419,10 +414,10 @@ impl Fair {
         self.forget(now);
     }
 
-    /// Drops the flows that have gone and owe nothing worth remembering.
+    /// Drops tenants that have gone and owe nothing worth remembering, with all their flows: device time never falls but to
+    /// nothing.
     fn forget(&mut self, now: u64) {
-        let present: usize = self.levels.iter().map(|level| level.present.len()).sum();
-        if self.flows.len() < 2 * present + 1024 {
+        if self.flows.len() < self.most {
             return;
         }
         let long = nanos(self.sharing.half_life).saturating_mul(REMEMBERED);
@@ -431,15 +426,11 @@ impl Fair {
             let clock = clocks.iter().find(|(class, _)| *class == flow.key.0).map_or(0, |(_, clock)| *clock);
             flow.used > clock && now.saturating_sub(flow.left) < long
         };
-        let past = &mut self.past;
-        self.flows.retain(|_, flow| {
-            let stays = flow.present > 0 || debt(flow);
-            if !stays {
-                *past.entry(Arc::clone(&flow.key.1)).or_default() += flow.total;
-            }
-            stays
-        });
+        let stay = self.flows.values().filter(|flow| flow.present > 0 || debt(flow));
+        let stay: HashSet<Arc<str>> = stay.map(|flow| Arc::clone(&flow.key.1)).collect();
+        self.flows.retain(|_, flow| stay.contains(&flow.key.1));
         self.names.retain(|_, id| self.flows.contains_key(id));
+        self.most = 2 * self.flows.len() + KEPT;
     }
 
     /// Puts a job where its turn is decided.

@@ -2,12 +2,14 @@
 //!
 //! A job waits for a lane, without a thread, and holds it while it runs. Between its operators it asks whether it is to
 //! make way ([`Lane::checkpoint`]): its thread then waits until it is its turn again, and the lane goes on with another
-//! job at once. Whose turn it is, [`Fair`] decides; here are the lock around it, the clock, the bounds of the queues,
-//! and those who wait.
+//! job at once. Whose turn it is, [`Fair`] decides, and who may wait for it, [`Queue`]; here are the lock around them, the
+//! clock, and those who wait.
 //!
 //! Requests that may ride together board trains ([`Lanes::board`]): each is a job with several requests, which departs
 //! when it gets its lane. A request that is alone is a job of its own ([`Lanes::acquire`]). Whoever goes away while it
 //! waits is out of the queue at once.
+
+mod train;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
@@ -16,14 +18,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::Class;
 use super::batch::{Batching, Departure, Filling, Trains};
 use super::fair::{Fair, GraphId, JobId, Rider, Running, Sharing};
-use super::times::Times;
+use super::quarantine::Quarantine;
+use super::queue::{Asking, Queue, Refused};
+use super::times::{Times, Work};
 use crate::Error;
 use crate::error::nanos;
+
+use train::Company;
+pub(crate) use train::{TrainKey, Trial, Turn};
 
 /// What a tenant may have of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +53,13 @@ impl Default for TenantShare {
     }
 }
 
+impl TenantShare {
+    /// What its jobs that ask for `class` are.
+    pub(crate) fn class(&self, class: Class) -> Class {
+        class.max(self.class)
+    }
+}
+
 /// A request that waits for a lane.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -53,16 +67,16 @@ pub(crate) struct Request {
     pub class: Class,
     pub graph: GraphId,
     pub rows: u64,
+    /// Stands for the [shape](super::times::shape) of its rows.
+    pub shape: u64,
     pub deadline: Option<Instant>,
 }
 
-/// What may ride together: a graph, the shape of a row of each input, and the rules. One graph may be asked for by different
-/// rules, if it is public under several names.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct TrainKey {
-    pub graph: GraphId,
-    pub row: Vec<Vec<usize>>,
-    pub batching: Arc<Batching>,
+impl Request {
+    /// A run of so many rows like its own.
+    fn work(&self, rows: u64) -> Work {
+        Work { graph: self.graph, rows, shape: self.shape }
+    }
 }
 
 /// The lanes of one device. `P` is what a request that rides with others brings along.
@@ -71,7 +85,6 @@ pub(crate) struct Lanes<P>(Arc<Shared<P>>);
 struct Shared<P> {
     device: String,
     total: usize,
-    queue: usize,
     /// Where this device's time begins.
     epoch: Instant,
     state: Mutex<State<P>>,
@@ -81,12 +94,13 @@ struct State<P> {
     fair: Fair,
     times: Times,
     free: usize,
-    trains: Trains<TrainKey, (Seat, P)>,
+    trains: Trains<Company, (Seat, P)>,
+    quarantine: Quarantine,
     waiting: HashMap<JobId, Waiting<P>>,
     /// Where those are who ride with others, while they wait.
     seats: HashMap<Seat, (JobId, Arc<str>)>,
-    /// Requests that wait, by tenant.
-    queued: HashMap<Arc<str>, usize>,
+    queue: Queue,
+    /// What the operator has set.
     shares: HashMap<Arc<str>, TenantShare>,
     default_share: TenantShare,
     ids: u64,
@@ -97,7 +111,7 @@ type Seat = u64;
 
 enum Waiting<P> {
     /// Has not begun.
-    New { grant: oneshot::Sender<Lane<P>>, train: Option<Arc<Batching>>, tenants: Vec<Arc<str>> },
+    New { grant: oneshot::Sender<Lane<P>>, train: Option<Arc<Batching>>, tenants: Vec<Arc<str>>, shape: u64 },
     /// Has a thread that waits; nothing comes if nobody wants the job any more.
     Begun(SyncSender<Option<Running>>),
 }
@@ -106,6 +120,7 @@ enum Waiting<P> {
 pub(crate) struct Lane<P> {
     shared: Arc<Shared<P>>,
     running: Option<Running>,
+    shape: u64,
     /// Since when the lane has been used and not charged for; none before the job begins.
     since: Option<Instant>,
     used: Duration,
@@ -116,20 +131,6 @@ pub(crate) struct Lane<P> {
 struct Place<'a, P> {
     shared: &'a Arc<Shared<P>>,
     job: JobId,
-}
-
-/// A seat on a train. Dropping it leaves the train, if that has not departed.
-pub(crate) struct Ticket<P> {
-    shared: Arc<Shared<P>>,
-    seat: Seat,
-}
-
-/// The turn of a train that has just been started, to be waited for by whoever drives it.
-pub(crate) struct Turn<P> {
-    shared: Arc<Shared<P>>,
-    job: JobId,
-    ready: Option<Instant>,
-    granted: oneshot::Receiver<Lane<P>>,
 }
 
 /// The lanes at one moment.
@@ -168,23 +169,22 @@ impl<P: Send> Lanes<P> {
             times: Times::default(),
             free: total.get(),
             trains: Trains::new(),
+            quarantine: Quarantine::default(),
             waiting: HashMap::new(),
             seats: HashMap::new(),
-            queued: HashMap::new(),
+            queue: Queue::new(queue, total.get()),
             shares: HashMap::new(),
             default_share: share,
             ids: 0,
             suspensions: 0,
         };
         let (device, total, epoch) = (device.to_owned(), total.get(), Instant::now());
-        Self(Arc::new(Shared { device, total, queue, epoch, state: Mutex::new(state) }))
+        Self(Arc::new(Shared { device, total, epoch, state: Mutex::new(state) }))
     }
 
-    /// Sets what a tenant may have, from now on.
+    /// Sets what a tenant may have, from its next request on.
     pub fn set_share(&self, tenant: &Arc<str>, share: TenantShare) {
-        let mut state = self.0.lock();
-        state.fair.set_weight(tenant, share.weight);
-        state.shares.insert(Arc::clone(tenant), share);
+        self.0.lock().shares.insert(Arc::clone(tenant), share);
     }
 
     /// Waits for a lane, for requests that are one job.
@@ -198,63 +198,34 @@ impl<P: Send> Lanes<P> {
             let now = self.0.now();
             // A free lane is taken at once: there is no queue to be bounded.
             let waits = state.free == 0;
-            let admit = |request| self.0.admit(&state, request, waits, now);
-            let riders = requests.iter().map(admit).collect::<Result<Vec<_>, _>>()?;
+            let mut riders: Vec<(Rider, u64)> = Vec::with_capacity(requests.len());
+            for request in requests {
+                match self.0.admit(&state, request, waits, now) {
+                    Ok(rider) => riders.push(rider),
+                    Err(refused) => {
+                        riders.iter().for_each(|(rider, _)| state.queue.leave(&rider.tenant));
+                        return Err(refused);
+                    }
+                }
+                state.queue.enter(&request.tenant);
+            }
             let job = state.id();
             for (request, (rider, expected)) in requests.iter().zip(&riders) {
                 let waits = (0, *expected);
-                state.queue(&request.tenant);
                 if !state.fair.join(job, rider, waits, now) {
                     state.fair.arrive(job, request.graph, rider, waits, now);
                 }
             }
             let (grant, granted) = oneshot::channel();
             let tenants = requests.iter().map(|request| Arc::clone(&request.tenant)).collect();
-            state.waiting.insert(job, Waiting::New { grant, train: None, tenants });
+            let shape = requests.first().map_or(0, |request| request.shape);
+            state.waiting.insert(job, Waiting::New { grant, train: None, tenants, shape });
             (Place { shared: &self.0, job }, granted)
         };
         self.0.dispatch(None);
         let lane = granted.await.map_err(|_| Error::Cancelled)?;
         drop(place);
         Ok(lane)
-    }
-
-    /// Boards the train for requests of this kind, or starts one: then whoever called has to see to it that somebody waits
-    /// for its [`Turn`] and drives it.
-    ///
-    /// # Errors
-    /// As [`Lanes::acquire`].
-    pub fn board(
-        &self,
-        request: &Request,
-        key: &TrainKey,
-        batching: &Arc<Batching>,
-        passenger: P,
-    ) -> Result<(Ticket<P>, Option<Turn<P>>), Error> {
-        let mut state = self.0.lock();
-        let now = self.0.now();
-        let waits = state.free == 0 || !batching.max_queue_delay.is_zero();
-        let (rider, expected) = self.0.admit(&state, request, waits, now)?;
-        let (new, seat) = (state.id(), state.id());
-        let boarded = state.trains.board(key, ((seat, passenger), request.rows), batching, (new, now));
-        let expected = state.times.at_least(request.graph, boarded.rows, now).unwrap_or(expected);
-        state.queue(&request.tenant);
-        state.seats.insert(seat, (boarded.job, Arc::clone(&request.tenant)));
-        let waits = (boarded.ready, expected);
-        let turn = if boarded.starts {
-            state.fair.arrive(boarded.job, request.graph, &rider, waits, now);
-            let (grant, granted) = oneshot::channel();
-            let (train, tenants) = (Some(Arc::clone(batching)), Vec::new());
-            state.waiting.insert(boarded.job, Waiting::New { grant, train, tenants });
-            let ready = (boarded.ready > now).then(|| self.0.epoch + Duration::from_nanos(boarded.ready));
-            Some(Turn { shared: Arc::clone(&self.0), job: boarded.job, ready, granted })
-        } else {
-            state.fair.join(boarded.job, &rider, waits, now);
-            None
-        };
-        drop(state);
-        self.0.dispatch(None);
-        Ok((Ticket { shared: Arc::clone(&self.0), seat }, turn))
     }
 
     /// Has a job that has begun and made way end now, if it waits: its thread is told that nobody wants it.
@@ -271,13 +242,11 @@ impl<P: Send> Lanes<P> {
 
     pub fn stats(&self) -> LaneStats {
         let state = self.0.lock();
-        let mut queued_by: Vec<_> = state.queued.iter().map(|(tenant, n)| (Arc::clone(tenant), *n)).collect();
-        queued_by.sort();
         LaneStats {
             total: self.0.total,
             busy: self.0.total - state.free,
-            queued: state.queued.values().sum(),
-            queued_by,
+            queued: state.queue.len(),
+            queued_by: state.queue.by_tenant(),
             suspended: state.waiting.values().filter(|waiting| matches!(waiting, Waiting::Begun(_))).count(),
             suspensions: state.suspensions,
             device_time: state.fair.device_time(),
@@ -303,30 +272,31 @@ impl<P> Shared<P> {
         waits: bool,
         now: u64,
     ) -> Result<(Rider, u64), Error> {
-        let Request { tenant, class, graph, rows, deadline } = request;
+        let Request { tenant, class, rows, deadline, .. } = request;
         let share = state.shares.get(tenant).unwrap_or(&state.default_share);
-        let (class, most) = ((*class).max(share.class), share.queue);
-        let mine = state.queued.get(tenant).copied().unwrap_or(0);
-        let expected = state.times.at_least(*graph, *rows, now).unwrap_or(0);
-        if waits {
-            let queued = state.queued.values().sum::<usize>();
-            let device = self.device.clone();
-            if queued >= self.queue {
-                return Err(Error::QueueFull { device, queued });
+        let (class, weight) = (share.class(*class), share.weight);
+        let rider = Rider { tenant: Arc::clone(tenant), class, weight, rows: (*rows).max(1) };
+        let expected = state.times.at_least(request.work(*rows), now).unwrap_or(0);
+        let left = deadline.map(|deadline| nanos(deadline.saturating_duration_since(Instant::now())));
+        let asking = Asking { tenant, most: share.queue, rider: &rider, waits, expected, left };
+        match state.queue.admit(&state.fair, &asking) {
+            Ok(()) => Ok((rider, expected)),
+            Err(refused) => Err(self.error(tenant, refused)),
+        }
+    }
+
+    fn error(&self, tenant: &str, refused: Refused) -> Error {
+        let device = self.device.clone();
+        match refused {
+            Refused::QueueFull { queued } => Error::QueueFull { device, queued },
+            Refused::TenantQueueFull { queued } => {
+                Error::TenantQueueFull { device, tenant: tenant.to_owned(), queued }
             }
-            if mine >= most {
-                return Err(Error::TenantQueueFull { device, tenant: tenant.to_string(), queued: mine });
+            Refused::DeadlineTooSoon { needed, left } => {
+                let (needed, left) = (Duration::from_nanos(needed), Duration::from_nanos(left));
+                Error::DeadlineTooSoon { needed, left }
             }
         }
-        if let Some(deadline) = deadline {
-            let ahead = state.fair.expected(class, tenant) / u64::try_from(self.total).unwrap_or(1).max(1);
-            let needed = Duration::from_nanos(expected.saturating_add(ahead));
-            let left = deadline.saturating_duration_since(Instant::now());
-            if needed > left {
-                return Err(Error::DeadlineTooSoon { needed, left });
-            }
-        }
-        Ok((Rider { tenant: Arc::clone(tenant), class, rows: (*rows).max(1) }, expected))
     }
 
     /// Gives free lanes to those whose turn it is. `last` is what ran on the one that has just become free.
@@ -345,9 +315,9 @@ impl<P> Shared<P> {
                 (running, waiting, departure)
             };
             match waiting {
-                Some(Waiting::New { grant, .. }) => {
+                Some(Waiting::New { grant, shape, .. }) => {
                     let (shared, running) = (Arc::clone(self), Some(running));
-                    let lane = Lane { shared, running, since: None, used: Duration::ZERO, departure };
+                    let lane = Lane { shared, running, shape, since: None, used: Duration::ZERO, departure };
                     // If nobody takes it any more, it is dropped and comes back.
                     let _ = grant.send(lane);
                 }
@@ -375,29 +345,16 @@ impl<P> State<P> {
         self.ids
     }
 
-    fn queue(&mut self, tenant: &Arc<str>) {
-        *self.queued.entry(Arc::clone(tenant)).or_default() += 1;
-    }
-
-    fn unqueue(&mut self, tenant: &Arc<str>) {
-        if let Some(queued) = self.queued.get_mut(tenant) {
-            *queued = queued.saturating_sub(1);
-            if *queued == 0 {
-                self.queued.remove(tenant);
-            }
-        }
-    }
-
     /// A job's requests do not wait any more; a train departs.
     fn begin(&mut self, waiting: Option<&Waiting<P>>, job: JobId) -> Option<Departure<(Seat, P)>> {
         let Some(Waiting::New { train, tenants, .. }) = waiting else { return None };
         for tenant in tenants {
-            self.unqueue(tenant);
+            self.queue.leave(tenant);
         }
         let departure = self.trains.depart(job, train.as_ref()?)?;
         for ((seat, _), _) in &departure.riders {
             if let Some((_, tenant)) = self.seats.remove(seat) {
-                self.unqueue(&tenant);
+                self.queue.leave(&tenant);
             }
         }
         Some(departure)
@@ -408,46 +365,9 @@ impl<P> State<P> {
         if let Some(Waiting::New { tenants, .. }) = self.waiting.remove(&job) {
             while !self.fair.leave(job, 0, now) {}
             for tenant in &tenants {
-                self.unqueue(tenant);
+                self.queue.leave(tenant);
             }
         }
-    }
-}
-
-impl<P> Turn<P> {
-    /// Waits for the lane of a train.
-    ///
-    /// # Errors
-    /// [`Error::Cancelled`] if everybody has left it.
-    pub async fn wait(mut self) -> Result<Lane<P>, Error> {
-        if let Some(ready) = self.ready {
-            tokio::select! {
-                lane = &mut self.granted => return lane.map_err(|_| Error::Cancelled),
-                () = sleep_until(ready) => self.shared.dispatch(None),
-            }
-        }
-        (&mut self.granted).await.map_err(|_| Error::Cancelled)
-    }
-}
-
-impl<P> Drop for Turn<P> {
-    fn drop(&mut self) {
-        // Nobody would drive it: those on board are told by what they brought along being dropped.
-        let mut state = self.shared.lock();
-        let now = self.shared.now();
-        state.withdraw(self.job, now);
-        let departure = state.trains.depart(self.job, &Batching::default());
-        let riders = departure.into_iter().flat_map(|train| train.riders);
-        let passengers: Vec<P> = riders
-            .map(|((seat, passenger), _)| {
-                if let Some((_, tenant)) = state.seats.remove(&seat) {
-                    state.unqueue(&tenant);
-                }
-                passenger
-            })
-            .collect();
-        drop(state);
-        drop(passengers);
     }
 }
 
@@ -455,21 +375,6 @@ impl<P> Drop for Place<'_, P> {
     fn drop(&mut self) {
         let now = self.shared.now();
         self.shared.lock().withdraw(self.job, now);
-    }
-}
-
-impl<P> Drop for Ticket<P> {
-    fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        let Some((job, tenant)) = state.seats.remove(&self.seat) else { return };
-        state.unqueue(&tenant);
-        let now = self.shared.now();
-        let seat = self.seat;
-        let Some(at) = state.trains.leave(job, |((taken, _), _)| *taken == seat) else { return };
-        if state.fair.leave(job, at, now) {
-            // Its driver hears that nobody is on it.
-            state.waiting.remove(&job);
-        }
     }
 }
 
@@ -486,9 +391,12 @@ impl<P> Lane<P> {
         Some((seated.collect(), filling))
     }
 
-    /// The job begins: from now on its time is charged.
-    pub fn start(&mut self) {
-        self.since = Some(Instant::now());
+    /// The job begins, with these rows of zeros: from now on its time is charged.
+    pub fn start(&mut self, filling: Filling) {
+        if let Some(running) = &mut self.running {
+            running.filling = filling;
+        }
+        self.since.get_or_insert_with(Instant::now);
     }
 
     /// Whether the job would make way if it were asked now.
@@ -531,14 +439,15 @@ impl<P> Lane<P> {
         self.running.as_ref().map(|_| ()).ok_or(Error::Cancelled)
     }
 
-    /// The run is done: how long it took is remembered for its graph and number of rows. Returns the time that the lane
+    /// The run is done: how long it took is remembered for others like it. Returns the time that the lane
     /// was used.
     pub fn finish(&mut self, rows: u64) -> Duration {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         self.charge(&mut state);
         if let Some(running) = &self.running {
-            state.times.learn(running.graph, rows, nanos(self.used), shared.now());
+            let work = Work { graph: running.graph, rows, shape: self.shape };
+            state.times.learn(work, nanos(self.used), shared.now());
         }
         self.used
     }

@@ -3,6 +3,8 @@
 pub(crate) mod batch;
 pub(crate) mod fair;
 pub(crate) mod lane;
+pub(crate) mod quarantine;
+pub(crate) mod queue;
 pub(crate) mod times;
 
 /// How urgent a job is. A job of an earlier class goes before all waiting jobs of later ones, but for the share that

@@ -15,7 +15,8 @@ use crate::Class;
 use crate::error::nanos;
 use crate::sched::batch::{Filling, Trains, split};
 use crate::sched::fair::{Fair, GraphId, JobId, Rider, Running};
-use crate::sched::times::Times;
+use crate::sched::queue::{Asking, Queue, Refused};
+use crate::sched::times::{Times, Work};
 
 type RequestId = u64;
 
@@ -88,15 +89,13 @@ pub(super) struct Simulation<'a> {
     now: u64,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     fair: Fair,
-    trains: Trains<GraphId, RequestId>,
+    trains: Trains<(GraphId, Class), RequestId>,
     times: Times,
     memory: Memory,
     free: usize,
     requests: HashMap<RequestId, Request>,
     jobs: HashMap<JobId, Job<'a>>,
-    /// Requests that wait for a lane, by tenant; every tenant that ever came is here.
-    queued: HashMap<Arc<str>, usize>,
-    all_queued: usize,
+    queue: Queue,
     ids: u64,
     tally: Tally,
     /// Whose turn everyone's is, where it is first come, first served.
@@ -116,8 +115,7 @@ impl<'a> Simulation<'a> {
             free: policy.device.lanes.get(),
             requests: HashMap::new(),
             jobs: HashMap::new(),
-            queued: HashMap::new(),
-            all_queued: 0,
+            queue: Queue::new(policy.device.queue, policy.device.lanes.get()),
             ids: 0,
             tally: Tally::default(),
             everyone: "".into(),
@@ -132,10 +130,6 @@ impl<'a> Simulation<'a> {
         let Arrival { tenant, model: name, .. } = &arrival;
         self.tally.arrives(tenant, self.now);
         let share = self.policy.share(tenant);
-        if !self.queued.contains_key(tenant) {
-            self.queued.insert(Arc::clone(tenant), 0);
-            self.fair.set_weight(tenant, share.weight);
-        }
         let id = self.id();
         let model = self.policy.model(name);
         let key = Key::of(tenant, name, model);
@@ -227,15 +221,18 @@ impl<'a> Simulation<'a> {
         let rider = self.rider(arrival);
         // A free lane is taken at once: there is no queue to be bounded.
         let waits = self.free == 0 || (rides && !batching.max_queue_delay.is_zero());
-        let expected = self.times.at_least(graph, rows, self.now).unwrap_or(0);
+        // The rows of a model have one shape.
+        let work = |rows| Work { graph, rows, shape: 0 };
+        let expected = self.times.at_least(work(rows), self.now).unwrap_or(0);
         if let Some(why) = self.refusal(arrival, &rider, waits, expected) {
             return self.leave(id, why);
         }
         let new = self.id();
         let (mut job, mut turn, mut starts) = (new, (0, expected), true);
         if rides {
-            let boarded = self.trains.board(&graph, (id, rows), batching, (new, self.now));
-            let expected = self.times.at_least(graph, boarded.rows, self.now).unwrap_or(expected);
+            let key = (graph, rider.class);
+            let boarded = self.trains.board(&key, (id, rows), batching, (new, self.now));
+            let expected = self.times.at_least(work(boarded.rows), self.now).unwrap_or(expected);
             (job, turn, starts) = (boarded.job, (boarded.ready, expected), boarded.starts);
         }
         if starts {
@@ -248,8 +245,7 @@ impl<'a> Simulation<'a> {
         if let Some(request) = self.requests.get_mut(&id) {
             request.stage = Stage::Queued(job);
         }
-        *self.queued.entry(tenant).or_default() += 1;
-        self.all_queued += 1;
+        self.queue.enter(&tenant);
         if let Some(patience) = self.policy.queue_timeout {
             self.schedule(nanos(patience), Event::Patience(id));
         }
@@ -260,25 +256,29 @@ impl<'a> Simulation<'a> {
     fn rider(&self, arrival: &Arrival) -> Rider {
         let Arrival { tenant, rows, class, .. } = arrival;
         if self.policy.device.fifo {
-            return Rider { tenant: Arc::clone(&self.everyone), class: Class::Standard, rows: *rows };
+            let (tenant, class) = (Arc::clone(&self.everyone), Class::Standard);
+            return Rider { tenant, class, weight: 1, rows: *rows };
         }
-        let class = (*class).max(self.policy.share(tenant).class);
-        Rider { tenant: Arc::clone(tenant), class, rows: *rows }
+        let share = self.policy.share(tenant);
+        let (class, weight) = (share.class(*class), share.weight);
+        Rider { tenant: Arc::clone(tenant), class, weight, rows: *rows }
     }
 
     fn refusal(&self, arrival: &Arrival, rider: &Rider, waits: bool, expected: u64) -> Option<Refusal> {
-        let mine = self.queued.get(&arrival.tenant).copied().unwrap_or(0);
-        if waits && self.all_queued >= self.policy.device.queue {
-            return Some(Refusal::QueueFull);
-        }
-        if waits && mine >= self.policy.share(&arrival.tenant).queue {
-            return Some(Refusal::TenantQueueFull);
-        }
-        let deadline = arrival.at.saturating_add(nanos(self.policy.deadline?));
-        let lanes = u64::try_from(self.policy.device.lanes.get()).unwrap_or(1);
-        let ahead = self.fair.expected(rider.class, &rider.tenant) / lanes.max(1);
-        let done = self.now.saturating_add(expected).saturating_add(ahead);
-        (done > deadline).then_some(Refusal::DeadlineTooSoon)
+        let deadline = self.policy.deadline.map(|after| arrival.at.saturating_add(nanos(after)));
+        let asking = Asking {
+            tenant: &arrival.tenant,
+            most: self.policy.share(&arrival.tenant).queue,
+            rider,
+            waits,
+            expected,
+            left: deadline.map(|deadline| deadline.saturating_sub(self.now)),
+        };
+        self.queue.admit(&self.fair, &asking).err().map(|refused| match refused {
+            Refused::QueueFull { .. } => Refusal::QueueFull,
+            Refused::TenantQueueFull { .. } => Refusal::TenantQueueFull,
+            Refused::DeadlineTooSoon { .. } => Refusal::DeadlineTooSoon,
+        })
     }
 
     /// Gives free lanes to those whose turn it is. `last` is what ran on the one that has just become free.
@@ -313,13 +313,14 @@ impl<'a> Simulation<'a> {
             *stage = Stage::Begun { job: id, at: self.now };
             self.tally.begins(rider, arrival.class, &arrival.tenant, &arrival.model);
             let tenant = Arc::clone(&arrival.tenant);
-            self.unqueue(&tenant);
+            self.queue.leave(&tenant);
         }
     }
 
     /// A job that has a lane runs its next operator.
-    fn run(&mut self, running: Running) {
+    fn run(&mut self, mut running: Running) {
         let Some(job) = self.jobs.get_mut(&running.job) else { return };
+        running.filling = job.filling;
         let (id, took) = (running.job, job.operator());
         job.running = Some(running);
         self.schedule(took, Event::Operator(id));
@@ -352,7 +353,8 @@ impl<'a> Simulation<'a> {
     fn end(&mut self, id: JobId, done: bool) {
         let Some(job) = self.jobs.remove(&id) else { return };
         if done {
-            self.times.learn(job.graph, job.rows(), job.used, self.now);
+            let work = Work { graph: job.graph, rows: job.rows(), shape: 0 };
+            self.times.learn(work, job.used, self.now);
         }
         let rows: Vec<u64> = job.riders.iter().map(|(_, rows)| *rows).collect();
         let parts = split(job.used, &rows, job.filling);
@@ -385,7 +387,7 @@ impl<'a> Simulation<'a> {
             }
             Stage::Queued(job) => {
                 self.requests.remove(&id);
-                self.unqueue(&tenant);
+                self.queue.leave(&tenant);
                 let at = self.trains.leave(job, |(rider, _)| *rider == id).unwrap_or(0);
                 if self.fair.leave(job, at, self.now) {
                     self.jobs.remove(&job);
@@ -414,13 +416,6 @@ impl<'a> Simulation<'a> {
         if let Some(end) = self.memory.release(graph, self.now) {
             self.events.push(Reverse((end, Event::Idle(graph))));
         }
-    }
-
-    fn unqueue(&mut self, tenant: &Arc<str>) {
-        if let Some(queued) = self.queued.get_mut(tenant) {
-            *queued = queued.saturating_sub(1);
-        }
-        self.all_queued = self.all_queued.saturating_sub(1);
     }
 
     fn schedule(&mut self, after: u64, event: Event) {

@@ -128,6 +128,22 @@ fn queues_are_bounded_and_patience_ends() {
 }
 
 #[test]
+fn tenants_that_fill_the_queue_keep_no_other_out() {
+    let policy = Policy {
+        device: Device { queue: 8, ..Device::default() },
+        tenant: TenantShare { queue: 2, ..TenantShare::default() },
+        model: model(1, millis(100)),
+        ..Policy::default()
+    };
+    let flood = ["a", "b", "c", "d"].map(|tenant| arrival(0, tenant, "model"));
+    let arrivals = std::iter::repeat_n(flood, 9).flatten().chain([arrival(1, "other", "model")]);
+    let report = simulate(&policy, arrivals);
+    assert_eq!(of(&report, "other").refused, BTreeMap::new());
+    // One of the first runs, and two of each wait.
+    assert_eq!(report.totals.answered, 1 + 8 + 1);
+}
+
+#[test]
 fn what_is_known_to_be_late_is_refused_at_once_and_what_is_late_when_it_is() {
     // What was learned of a graph is forgotten with it.
     let keep = Keep { keep_alive: Duration::from_secs(60), ..Keep::default() };
@@ -198,6 +214,10 @@ fn requests_ride_together_and_zeros_are_paid_for() {
     // Nothing below four rows would have needed no zeros.
     assert_eq!(of(&report, "a").device_time + of(&report, "b").device_time, 8 * MS);
     assert_eq!(report.models.len(), 1, "a public model is held once");
+    // Only those of one class.
+    let urgent = |tenant| Arrival { class: Class::Critical, ..arrival(0, tenant, "model") };
+    let report = simulate(&policy, [urgent("a"), arrival(0, "b", "model"), urgent("c")].into_iter());
+    assert_eq!((report.totals.jobs, report.totals.batches), (2, 1));
 }
 
 fn class() -> impl Strategy<Value = Class> {

@@ -1,8 +1,9 @@
 //! Tenants on one device: memory that is planned, requests that ride together, callers that leave.
 
+mod batches;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,129 +91,6 @@ fn chain(steps: usize, width: &str) -> Vec<u8> {
     graph.output(&last, DataType::Float, &["n", width]).bytes()
 }
 
-/// The models that ship, and one of each kind of graph: rows that rode together are what they are alone.
-#[tokio::test]
-async fn a_batch_is_the_same_as_its_requests_one_by_one() {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
-    let file = |name: &str| std::fs::read(models.join(name)).unwrap();
-    let tokens = |seed: u32| {
-        let data = (0..2048u32).flat_map(|place| (place.wrapping_mul(seed + 7) % 257).to_le_bytes());
-        Tensor::new(Dtype::I32, vec![1, 2048], data.collect::<Vec<u8>>().into()).unwrap()
-    };
-    type Input = Box<dyn Fn(u32) -> Tensor>;
-    let image = |shape: [usize; 4]| -> Input { Box::new(move |seed| values(&shape, seed)) };
-    let cases: Vec<(&str, Vec<u8>, Input)> = vec![
-        ("product", product("n", 32), Box::new(|seed| values(&[1 + seed as usize % 2, 32], seed))),
-        ("chain", chain(5, "16"), Box::new(|seed| values(&[1, 16], seed))),
-        ("magika", file("magika/model.onnx"), Box::new(tokens)),
-        ("ppocr cls", file("ppocr/cls.onnx"), image([1, 3, 48, 192])),
-        ("ppocr rec", file("ppocr/rec.onnx"), image([1, 3, 48, 64])),
-        ("ppocr det", file("ppocr/det.onnx"), image([1, 3, 64, 64])),
-    ];
-    let service = service(one_lane());
-    for (name, bytes, input) in cases {
-        let alone = load(&service, "a", &model(name, bytes.clone(), ModelPolicy::default())).await.unwrap();
-        let inputs: Vec<Tensor> = (0..4).map(&*input).collect();
-        let rows: u64 = inputs.iter().map(|input| input.shape()[0] as u64).sum();
-        let mut expected = vec![];
-        for input in &inputs {
-            expected.push(run(&service, &alone, input, Job::default()).await.unwrap());
-        }
-        // It departs when the last one has come.
-        let policy = batching(rows, Duration::from_secs(60));
-        let together = load(&service, "b", &model(name, bytes, policy)).await.unwrap();
-        let before = service.stats().batches;
-        let ridden =
-            join_all(inputs.iter().map(|input| run(&service, &together, input, Job::default()))).await;
-        assert_eq!(service.stats().batches, before + 1, "{name}");
-        let mut device = Duration::ZERO;
-        for (ridden, alone) in ridden.into_iter().zip(expected) {
-            let ridden = ridden.unwrap();
-            assert_eq!((ridden.cost.batch, ridden.cost.rows), (rows, alone.cost.rows), "{name}");
-            assert!(ridden.cost.device > Duration::ZERO);
-            device += ridden.cost.device;
-            for ((one, ridden), (other, alone)) in ridden.outputs.iter().zip(&alone.outputs) {
-                assert_eq!(one, other);
-                assert_close(ridden, alone);
-            }
-        }
-        let of_b = service.stats().devices[0].device_time[&Arc::from("b")];
-        println!("{name}: {rows} rows in {device:?}; tenant b has had {of_b} ns");
-    }
-    is_at_rest(&service);
-}
-
-#[tokio::test]
-async fn the_parts_of_a_batch_make_up_what_its_lane_was_held() {
-    let service = service(one_lane());
-    let source = model("m", chain(20, "256"), batching(8, Duration::from_secs(60)));
-    let tenants = ["a", "b", "c"];
-    let mut leases = vec![];
-    for tenant in tenants {
-        // Public, so that it is one graph.
-        let policy = ModelPolicy { public: true, ..source.policy.clone() };
-        leases.push(load(&service, tenant, &ModelSource { policy, ..source.clone() }).await.unwrap());
-    }
-    let inputs = [values(&[1, 256], 1), values(&[3, 256], 2), values(&[4, 256], 3)];
-    let runs = leases.iter().zip(&inputs).map(|(lease, input)| run(&service, lease, input, Job::default()));
-    let ridden: Vec<Inference> = join_all(runs).await.into_iter().map(Result::unwrap).collect();
-    assert_eq!(service.stats().batches, 1);
-    let by_tenant = &service.stats().devices[0].device_time;
-    let charged: u64 = tenants.iter().map(|tenant| by_tenant[&Arc::from(*tenant)]).sum();
-    let billed: u128 = ridden.iter().map(|inference| inference.cost.device.as_nanos()).sum();
-    // What the lane did after the run was over, to hand it on, is charged too, and is nobody's.
-    assert!(billed <= u128::from(charged), "{billed} of {charged}");
-    let [one, three, four] = [0, 1, 2].map(|at: usize| ridden[at].cost.device.as_nanos());
-    assert!(three.abs_diff(3 * one) <= 3 && four.abs_diff(4 * one) <= 4, "{one} {three} {four}");
-    let peaks: u64 = ridden.iter().map(|inference| inference.cost.peak).sum();
-    assert_eq!(peaks, 2 * 8 * 256 * 4, "what an operator reads and what it writes");
-}
-
-#[tokio::test]
-async fn a_request_that_fails_does_not_fail_those_who_rode_with_it() {
-    // The third of five thousand rows does not exist: a request that asks for it fails, whoever it rides with.
-    let gather = Graph::default()
-        .input("x", DataType::Int64, &["n"])
-        .tensor(onnx::f32s("table", &[3], &[1.0, 2.0, 3.0]))
-        .node("Gather", &["table", "x"], "y")
-        .output("y", DataType::Float, &["n"])
-        .bytes();
-    let service = service(one_lane());
-    let lease = load(&service, "t", &model("m", gather, batching(3, Duration::from_secs(60)))).await.unwrap();
-    let inputs = [0, 5000, 2].map(|row| crate::i64s(&[row], &[1]));
-    let answers = join_all(inputs.iter().map(|input| run(&service, &lease, input, Job::default()))).await;
-    let [first, second, third] = <[_; 3]>::try_from(answers).unwrap();
-    assert_eq!(floats(&first.unwrap().outputs[0].1), [1.0]);
-    assert!(matches!(second.unwrap_err(), Error::Engine(_) | Error::EnginePanic(_)));
-    assert_eq!(floats(&third.unwrap().outputs[0].1), [3.0]);
-    assert_eq!(service.stats().batches, 0, "all were run alone in the end");
-    is_at_rest(&service);
-}
-
-#[tokio::test]
-async fn a_tenants_quota_does_not_fail_those_who_ride_with_it() {
-    let service = service(one_lane());
-    service.set_tenant("small", TenantShare { memory: Some(1000), ..TenantShare::default() });
-    let policy = ModelPolicy { public: true, ..batching(2, Duration::from_secs(60)) };
-    let source = model("m", chain(3, "256"), policy);
-    let (small, large) =
-        (load(&service, "small", &source).await.unwrap(), load(&service, "large", &source).await.unwrap());
-    let input = values(&[1, 256], 1);
-    let (refused, answered) = futures::join!(
-        run(&service, &small, &input, Job::default()),
-        run(&service, &large, &input, Job::default())
-    );
-    let refused = refused.unwrap_err();
-    let Error::TenantMemory { tenant, requested, used, limit } = &refused else { panic!("{refused}") };
-    assert_eq!((tenant.as_str(), *limit), ("small", 1000));
-    assert!(used + requested > 1000);
-    assert!(answered.is_ok());
-    service.set_tenant("small", TenantShare::default());
-    let alone = Job { alone: true, ..Job::default() };
-    assert!(run(&service, &small, &input, alone).await.is_ok(), "a quota is changed live");
-    is_at_rest(&service);
-}
-
 #[tokio::test]
 async fn a_tenant_has_the_default_quota_until_it_is_given_its_own() {
     let tenant = TenantShare { memory: Some(1000), ..TenantShare::default() };
@@ -224,56 +102,6 @@ async fn a_tenant_has_the_default_quota_until_it_is_given_its_own() {
     service.set_tenant("t", TenantShare::default());
     let lease = load(&service, "t", &source).await.unwrap();
     assert!(run(&service, &lease, &input, Job::default()).await.is_ok());
-}
-
-#[tokio::test]
-async fn who_wants_to_be_alone_rides_with_nobody() {
-    let service = service(one_lane());
-    let lease =
-        load(&service, "t", &model("m", chain(2, "8"), batching(8, Duration::from_secs(60)))).await.unwrap();
-    let alone = Job { alone: true, ..Job::default() };
-    let answer = run(&service, &lease, &values(&[1, 8], 1), alone).await.unwrap();
-    assert_eq!((answer.cost.batch, service.stats().batches), (1, 0));
-}
-
-#[tokio::test]
-async fn zeros_fill_a_batch_and_nobody_sees_them() {
-    let service = service(one_lane());
-    let batching = Batching {
-        max_batch: 8,
-        preferred: vec![4],
-        padding: true,
-        max_queue_delay: Duration::from_millis(20),
-    };
-    let policy = ModelPolicy { batching: Arc::new(batching), ..ModelPolicy::default() };
-    let lease = load(&service, "t", &model("m", product("n", 8), policy)).await.unwrap();
-    let input = values(&[1, 8], 1);
-    let runs = [&input, &input].map(|input| run(&service, &lease, input, Job::default()));
-    for answer in join_all(runs).await {
-        let answer = answer.unwrap();
-        assert_eq!((answer.cost.batch, answer.cost.padding, answer.cost.rows), (4, 2, 1));
-        assert_eq!(answer.outputs[0].1.shape(), [1, 8]);
-    }
-}
-
-#[tokio::test]
-async fn a_model_without_a_row_for_each_row_is_run_alone_from_then_on() {
-    // The number of rows of its output is not that of its input.
-    let rows = Graph::default()
-        .input("x", DataType::Float, &["n"])
-        .node_with("Concat", &["x", "x"], "y", vec![onnx::int("axis", 0)])
-        .output("y", DataType::Float, &["m"])
-        .bytes();
-    let service = service(one_lane());
-    let lease = load(&service, "t", &model("m", rows, batching(2, Duration::from_secs(60)))).await.unwrap();
-    let input = values(&[1], 1);
-    for _ in 0..2 {
-        let runs = [&input, &input].map(|input| run(&service, &lease, input, Job::default()));
-        for answer in join_all(runs).await {
-            assert_eq!(answer.unwrap().outputs[0].1.shape(), [2]);
-        }
-    }
-    assert_eq!(service.stats().batches, 0);
 }
 
 /// What a caller that leaves leaves behind: nothing in the queue, no memory, and at most the operator that runs.
@@ -352,6 +180,25 @@ async fn waiting_has_an_end() {
     assert!(matches!(late.unwrap_err(), Error::DeadlineTooSoon { .. }));
     assert_eq!(service.stats().operators, operators, "the device has not been troubled");
     is_at_rest(&service);
+}
+
+#[tokio::test]
+async fn long_inputs_of_one_tenant_do_not_have_short_ones_of_another_refused() {
+    let service = service(one_lane());
+    let policy = ModelPolicy { public: true, ..ModelPolicy::default() };
+    let source = model("m", chain(50, "width"), policy);
+    let (long, short) =
+        (load(&service, "long", &source).await.unwrap(), load(&service, "short", &source).await.unwrap());
+    let answer = run(&service, &long, &values(&[1, 200_000], 1), Job::default()).await.unwrap();
+    let hurry = || {
+        let deadline = Some(tokio::time::Instant::now() + answer.cost.device / 10);
+        Job { deadline, ..Job::default() }
+    };
+    let refused = run(&service, &long, &values(&[1, 200_000], 1), hurry()).await.unwrap_err();
+    assert!(matches!(refused, Error::DeadlineTooSoon { .. }), "{refused}");
+    // Whether it is done in time is another matter.
+    let tried = run(&service, &short, &values(&[1, 2], 1), hurry()).await;
+    assert!(!matches!(tried, Err(Error::DeadlineTooSoon { .. })), "{tried:?}");
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ struct Busy {
 
 struct Device {
     fair: Fair,
+    /// Of tenants that have another than 1.
+    weights: BTreeMap<usize, u32>,
     now: u64,
     jobs: BTreeMap<JobId, Job>,
     lanes: Vec<Option<Busy>>,
@@ -46,6 +48,7 @@ impl Device {
     fn new(lanes: usize, sharing: Sharing) -> Self {
         Self {
             fair: Fair::new(sharing),
+            weights: BTreeMap::new(),
             now: 0,
             jobs: BTreeMap::new(),
             lanes: (0..lanes).map(|_| None).collect(),
@@ -60,7 +63,8 @@ impl Device {
 
     fn submit(&mut self, tenant: usize, class: Class, graph: GraphId, operators: &[u64]) -> JobId {
         self.ids += 1;
-        let rider = Rider { tenant: name(tenant), class, rows: 1 };
+        let weight = self.weights.get(&tenant).copied().unwrap_or(1);
+        let rider = Rider { tenant: name(tenant), class, weight, rows: 1 };
         self.fair.arrive(self.ids, graph, &rider, (0, 0), self.now);
         let operators = operators.iter().rev().copied().collect();
         self.jobs.insert(self.ids, Job { rider, operators });
@@ -173,7 +177,7 @@ proptest! {
     ) {
         let mut device = Device::new(1, sharing(quantum));
         for (tenant, (weight, operators, graph)) in tenants.iter().enumerate() {
-            device.fair.set_weight(&name(tenant), *weight);
+            device.weights.insert(tenant, *weight);
             for _ in 0..=steps {
                 device.submit(tenant, Class::Standard, *graph, operators);
             }
@@ -369,7 +373,7 @@ fn what_a_class_has_unasked_is_not_held_against_it_later() {
 #[test]
 fn a_rider_takes_its_job_to_its_own_turn_and_leaves_it_there() {
     let mut fair = Fair::new(sharing(0));
-    let rider = |tenant, class| Rider { tenant: name(tenant), class, rows: 1 };
+    let rider = |tenant, class| Rider { tenant: name(tenant), class, weight: 1, rows: 1 };
     fair.arrive(1, 0, &rider(0, Class::Standard), (0, 0), 0);
     fair.arrive(2, 1, &rider(1, Class::Batch), (0, 0), 0);
     fair.join(2, &rider(2, Class::Critical), (0, 0), 0);
@@ -388,9 +392,25 @@ fn a_rider_takes_its_job_to_its_own_turn_and_leaves_it_there() {
 }
 
 #[test]
+fn zeros_are_charged_to_those_who_caused_them() {
+    let mut fair = Fair::new(sharing(0));
+    let rider = |tenant| Rider { tenant: name(tenant), class: Class::Standard, weight: 1, rows: 1 };
+    fair.arrive(1, 0, &rider(0), (0, 0), 0);
+    fair.join(1, &rider(1), (0, 0), 0);
+    let mut running = fair.next(None, 0).unwrap();
+    running.filling = Filling { rows: 2, caused_from: 1 };
+    fair.charge(&running, 400);
+    fair.suspend(running);
+    let running = fair.next(None, 0).unwrap();
+    fair.charge(&running, 400);
+    assert_eq!(fair.device_time(), [(name(0), 200), (name(1), 600)].into());
+    fair.end(running, 0);
+}
+
+#[test]
 fn a_job_that_is_not_ready_waits_for_its_moment_or_for_a_rider() {
     let mut fair = Fair::new(sharing(0));
-    let rider = Rider { tenant: name(0), class: Class::Standard, rows: 1 };
+    let rider = Rider { tenant: name(0), class: Class::Standard, weight: 1, rows: 1 };
     fair.arrive(1, 0, &rider, (100, 0), 0);
     fair.arrive(2, 0, &rider, (200, 0), 0);
     assert!(fair.next(None, 99).is_none());
@@ -403,11 +423,34 @@ fn a_job_that_is_not_ready_waits_for_its_moment_or_for_a_rider() {
 #[test]
 fn tenants_that_have_gone_are_forgotten() {
     let mut device = Device::new(1, sharing(20));
-    for tenant in 0..10_000 {
+    device.submit(0, Class::Batch, 0, &[MS]);
+    device.step();
+    device.submit(0, Class::Standard, 0, &[MS; 10_000]);
+    for tenant in 1..10_000 {
         device.submit(tenant, Class::Standard, 0, &[MS]);
-        device.step();
+        while device.jobs.len() > 1 {
+            device.step();
+        }
+        assert!(device.fair.flows.len() <= KEPT + 4 && device.fair.names.len() == device.fair.flows.len());
     }
-    assert!(device.fair.flows.len() < 1100 && device.fair.names.len() == device.fair.flows.len());
     let unique: HashSet<_> = device.ended.iter().collect();
     assert_eq!(unique.len(), 10_000);
+    let times = device.fair.device_time();
+    assert!(times.len() <= KEPT);
+    let of_the_first = device.used(0, Class::Standard) + device.used(0, Class::Batch);
+    assert_eq!(times[&name(0)], of_the_first, "of who is there nothing is forgotten");
+}
+
+#[test]
+fn a_weight_is_that_of_the_last_request() {
+    let mut device = Device::new(1, sharing(0));
+    for turn in 0..400 {
+        device.weights.insert(1, if turn < 200 { 1 } else { 3 });
+        device.submit(0, Class::Standard, 0, &[MS]);
+        device.submit(1, Class::Standard, 0, &[MS]);
+    }
+    for _ in 0..400 {
+        device.step();
+    }
+    assert!(device.used(1, Class::Standard).abs_diff(300 * MS) <= 2 * MS);
 }

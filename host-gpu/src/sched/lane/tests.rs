@@ -12,7 +12,7 @@ fn lanes(total: usize, queue: usize) -> Lanes<&'static str> {
 }
 
 fn request(tenant: &str, class: Class) -> Request {
-    Request { tenant: tenant.into(), class, graph: 1, rows: 1, deadline: None }
+    Request { tenant: tenant.into(), class, graph: 1, rows: 1, shape: 0, deadline: None }
 }
 
 fn standard(tenant: &str) -> [Request; 1] {
@@ -40,11 +40,29 @@ async fn full_queues_refuse_at_once() {
     assert_eq!(refused, Error::TenantQueueFull { device: device.clone(), tenant, queued: 1 });
     let mut other = Box::pin(lanes.acquire(&b));
     assert!(other.as_mut().now_or_never().is_none());
-    let refused = lanes.acquire(&c).await.err().unwrap();
+    let refused = lanes.acquire(&b).await.err().unwrap();
     assert_eq!(refused, Error::QueueFull { device, queued: 2 });
+    let mut none = Box::pin(lanes.acquire(&c));
+    assert!(none.as_mut().now_or_never().is_none(), "a full queue keeps nobody out who has none waiting");
     drop(held);
     let take = |lane: Result<Lane<_>, _>| drop(lane.unwrap());
-    futures::join!(mine.map(take), other.map(take));
+    futures::join!(mine.map(take), other.map(take), none.map(take));
+    is_idle(&lanes);
+}
+
+#[tokio::test]
+async fn requests_of_one_job_are_counted_one_by_one() {
+    let lanes = lanes(1, 8);
+    lanes.set_share(&"a".into(), TenantShare { queue: 2, ..TenantShare::default() });
+    let held = lanes.acquire(&standard("b")).await.unwrap();
+    let three = ["a"; 3].map(|tenant| request(tenant, Class::Standard));
+    let refused = lanes.acquire(&three).await.err().unwrap();
+    assert!(matches!(refused, Error::TenantQueueFull { queued: 2, .. }), "{refused}");
+    assert_eq!(lanes.stats().queued, 0, "none of them waits");
+    let mut two = Box::pin(lanes.acquire(&three[..2]));
+    assert!(two.as_mut().now_or_never().is_none());
+    assert_eq!(lanes.stats().queued, 2);
+    drop((two, held));
     is_idle(&lanes);
 }
 
@@ -100,7 +118,7 @@ async fn a_job_makes_way_at_its_next_operator_and_goes_on_after() {
     let mut long = lanes.acquire(&standard("long")).await.unwrap();
     let (begun, go) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
     let running = thread::spawn(move || {
-        long.start();
+        long.start(Filling::default());
         begun.0.send(()).unwrap();
         go.1.recv().unwrap();
         let made_way = long.checkpoint(|| false);
@@ -133,7 +151,7 @@ async fn a_job_that_nobody_wants_any_more_ends_while_it_makes_way() {
     tokio::pin!(waiting);
     assert!(waiting.as_mut().now_or_never().is_none());
     let running = thread::spawn(move || {
-        long.start();
+        long.start(Filling::default());
         long.checkpoint(|| false)
     });
     let urgent = waiting.await.unwrap();
@@ -149,7 +167,7 @@ async fn what_cannot_be_done_in_time_is_refused_at_once() {
     let lanes = lanes(1, 8);
     let deadline = |millis| Some(Instant::now() + Duration::from_millis(millis));
     let mut lane = lanes.acquire(&standard("a")).await.unwrap();
-    lane.start();
+    lane.start(Filling::default());
     tokio::time::advance(Duration::from_millis(50)).await;
     assert_eq!(lane.finish(1), Duration::from_millis(50));
     let waits = Request { deadline: deadline(1000), ..request("a", Class::Standard) };
@@ -163,7 +181,11 @@ async fn what_cannot_be_done_in_time_is_refused_at_once() {
     let other = Request { tenant: "b".into(), ..soon.clone() };
     let mut others = Box::pin(lanes.acquire(std::slice::from_ref(&other)));
     assert!(others.as_mut().now_or_never().is_none(), "another tenant's jobs need not be before it");
-    drop((first, others, lane));
+    let shorter = Request { shape: 1, ..soon };
+    drop(first);
+    let mut shorter = Box::pin(lanes.acquire(std::slice::from_ref(&shorter)));
+    assert!(shorter.as_mut().now_or_never().is_none(), "nothing is known of inputs of another shape");
+    drop((shorter, others, lane));
     is_idle(&lanes);
 }
 
@@ -172,10 +194,9 @@ async fn a_train_waits_for_riders_and_departs_with_those_who_stayed() {
     let lanes = lanes(1, 8);
     let batching =
         Arc::new(Batching { max_batch: 3, max_queue_delay: Duration::from_millis(5), ..Batching::default() });
-    let key = TrainKey { graph: 1, row: vec![], batching: Arc::clone(&batching) };
-    let board = |tenant: &'static str| {
-        lanes.board(&request(tenant, Class::Standard), &key, &batching, tenant).unwrap()
-    };
+    let key = TrainKey { graph: 1, row: vec![], batching };
+    let board =
+        |tenant: &'static str| lanes.board(&request(tenant, Class::Standard), key.clone(), tenant).unwrap();
     let (_first, turn) = board("first");
     let turn = turn.expect("whoever is first starts a train");
     let (left, none) = board("left");
@@ -201,18 +222,66 @@ async fn a_train_waits_for_riders_and_departs_with_those_who_stayed() {
     is_idle(&lanes);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_may_have_failed_a_batch_rides_with_nobody_else_until_it_is_known() {
+    let lanes = lanes(1, 8);
+    let batching = Batching { max_batch: 9, max_queue_delay: Duration::from_secs(60), ..Batching::default() };
+    let key = TrainKey { graph: 1, row: vec![], batching: Arc::new(batching) };
+    // Those who start a train of their own, each twice.
+    let starts = || {
+        let tenants = ["bad", "good", "bad", "other"];
+        let board = |tenant| lanes.board(&request(tenant, Class::Standard), key.clone(), tenant).unwrap();
+        let boarded = tenants.map(|tenant| (tenant, board(tenant)));
+        let starts = boarded.iter().filter(|(_, (_, turn))| turn.is_some());
+        starts.map(|(tenant, _)| *tenant).collect::<Vec<_>>()
+    };
+    assert_eq!(starts(), ["bad"]);
+    let requests = ["bad", "good"].map(|tenant| request(tenant, Class::Standard));
+    let trials = lanes.try_alone(&requests);
+    assert_eq!(starts(), ["bad", "good", "other"], "until they have been run alone");
+    let [bad, good] = <[_; 2]>::try_from(trials).ok().unwrap();
+    good.unwrap().pass();
+    assert_eq!(starts(), ["bad", "good"], "others ride with those that were answered");
+    drop(bad);
+    assert_eq!(starts(), ["bad", "good"]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(starts(), ["bad"]);
+    let one_tenants = lanes.try_alone(&["bad", "bad"].map(|tenant| request(tenant, Class::Standard)));
+    assert!(one_tenants.iter().all(Option::is_none));
+    is_idle(&lanes);
+}
+
 #[tokio::test]
 async fn a_train_that_all_have_left_or_nobody_drives_is_gone() {
     let lanes = lanes(1, 8);
     let held = lanes.acquire(&standard("a")).await.unwrap();
     let batching = Arc::new(Batching { max_batch: 3, ..Batching::default() });
-    let key = TrainKey { graph: 1, row: vec![], batching: Arc::clone(&batching) };
-    let (ticket, turn) = lanes.board(&request("b", Class::Standard), &key, &batching, "b").unwrap();
+    let key = TrainKey { graph: 1, row: vec![], batching };
+    let (ticket, turn) = lanes.board(&request("b", Class::Standard), key.clone(), "b").unwrap();
     drop(ticket);
     assert!(turn.unwrap().wait().await.is_err());
-    let (ticket, turn) = lanes.board(&request("b", Class::Standard), &key, &batching, "b").unwrap();
+    let (ticket, turn) = lanes.board(&request("b", Class::Standard), key.clone(), "b").unwrap();
     drop(turn);
     assert_eq!(lanes.stats().queued, 0);
     drop((ticket, held));
     is_idle(&lanes);
+}
+
+#[tokio::test]
+async fn who_rides_together_is_of_one_class() {
+    let lanes = lanes(1, 8);
+    lanes.set_share(&"capped".into(), TenantShare { class: Class::Standard, ..TenantShare::default() });
+    let held = lanes.acquire(&standard("a")).await.unwrap();
+    let batching = Arc::new(Batching { max_batch: 3, ..Batching::default() });
+    let key = TrainKey { graph: 1, row: vec![], batching };
+    let board =
+        |tenant: &'static str, class| lanes.board(&request(tenant, class), key.clone(), tenant).unwrap();
+    let (_standard, standard) = board("standard", Class::Standard);
+    let (_critical, critical) = board("critical", Class::Critical);
+    let (_capped, none) = board("capped", Class::Critical);
+    assert!(none.is_none(), "what counts is the class that it may have");
+    drop(held);
+    let riders = async |turn: Option<Turn<_>>| turn.unwrap().wait().await.unwrap().riders().unwrap().0;
+    assert_eq!(riders(critical).await, [("critical", 1)]);
+    assert_eq!(riders(standard).await, [("standard", 1), ("capped", 1)]);
 }

@@ -46,8 +46,8 @@ pub enum Error {
     #[error("{what} has element type {dtype}, which is not supported")]
     UnsupportedDtype { what: String, dtype: String },
     /// A device was asked for that is not there to be used.
-    #[error("no GPU here: {reason}")]
-    NoGpu { reason: String },
+    #[error("no GPU on this machine: ask for `cpu`, or run where there is a GPU")]
+    NoGpu,
     /// A model that runs on the CPU only.
     #[error("the model cannot run on a GPU, only on `cpu`: {0}")]
     NotOnGpu(String),

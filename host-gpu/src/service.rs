@@ -327,11 +327,16 @@ impl Service {
         self.device(kind).map(|_| ())
     }
 
+    /// Why there is no GPU, if there is none: a sentence for the operator.
+    pub fn no_gpu(&self) -> Option<&str> {
+        self.0.gpu.as_ref().err().map(String::as_str)
+    }
+
     fn device(&self, kind: DeviceKind) -> Result<&Arc<Device>, Error> {
         match (kind, &self.0.gpu) {
             (DeviceKind::Cpu, _) => Ok(&self.0.cpu),
             (DeviceKind::Gpu, Ok(gpu)) => Ok(gpu),
-            (DeviceKind::Gpu, Err(reason)) => Err(Error::NoGpu { reason: reason.clone() }),
+            (DeviceKind::Gpu, Err(_)) => Err(Error::NoGpu),
         }
     }
 

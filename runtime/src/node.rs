@@ -16,7 +16,7 @@ use anyhow::Context;
 use dashmap::DashMap;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use weir_gpu::{DeviceConfig, DeviceKind, GpuFolders, Service};
+use weir_gpu::{DeviceConfig, GpuFolders, Service};
 
 use crate::admission::Sandboxes;
 use crate::catalog::Catalog;
@@ -107,7 +107,9 @@ impl Node {
         tracing::info!("sandboxes may have {memory}, models {}", Size::bytes(devices.memory));
         let service = Service::new(&devices, Arc::new(ForCalls(Arc::clone(&preparer))));
         if settings.gpu.mode == GpuMode::Required {
-            service.has_device(DeviceKind::Gpu).context("the configuration has gpu.mode = \"required\"")?;
+            if let Some(reason) = service.no_gpu() {
+                anyhow::bail!("the configuration has gpu.mode = \"required\", and there is no GPU: {reason}");
+            }
         }
         let node = Arc::new(Self {
             function_index: store.index()?,

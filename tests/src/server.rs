@@ -9,7 +9,7 @@ use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
-use weir::config::Settings;
+use weir::config::{GpuMode, Settings};
 use weir::{Config, Weir};
 
 pub struct Server {
@@ -51,6 +51,8 @@ impl Server {
         let mut settings = Settings::default();
         // Address space is finite, and suites run many servers in one process.
         settings.sandbox.sandboxes = 200.try_into().unwrap();
+        // What the suite shows is shown on the cores, whatever the machine has besides.
+        settings.gpu.mode = GpuMode::Off;
         change(&mut settings);
         Self::on(Arc::new(tempfile::tempdir().unwrap()), settings).await
     }

@@ -65,7 +65,8 @@ async fn at_zero(server: &Server, function: &str) {
 async fn tenants_shares_are_applied_and_survive_a_restart() {
     let server = Server::with(|settings| settings.tenant.queue = 7).await;
     let default = json!({
-        "tenant": "default", "weight": 1, "class": "critical", "queue": 7, "device_memory": null, "set": {},
+        "tenant": "default", "weight": 1, "class": "critical", "queue": 7, "device_memory": null,
+        "gpu_memory": null, "set": {},
     });
     assert_eq!(server.get("/v1/tenants").await.json, json!({ "tenants": [default] }));
     assert_eq!(server.get("/v1/tenants/nobody").await.code(), "not_found");
@@ -123,7 +124,7 @@ async fn a_models_configuration_is_checked_and_survives() {
     }
     assert_eq!(server.put("/v1/models/none/config", json!({})).await.code(), "not_found");
     let config = json!({
-        "keep_alive": "5m", "pin": true, "min_resident": "1s", "max_batch": 8, "max_queue_delay": "2ms",
+        "keep_alive": "5m", "host_keep_alive": "2m", "pin": true, "min_resident": "1s", "max_batch": 8, "max_queue_delay": "2ms",
         "preferred_batch_sizes": [2, 4], "padding": true, "visibility": "public",
     });
     configure(&server, "m", config.clone()).await;
@@ -282,9 +283,10 @@ async fn devices_show_what_they_do_and_for_whom() {
     let used = ["weights", "activations", "reserve"].iter().map(|kind| account[kind].as_u64().unwrap());
     assert_eq!(device["memory"]["used"], used.sum::<u64>(), "{device}");
     assert_eq!([&after["totals"]["loads"], &after["totals"]["inferences"]], [1, 1]);
-    let seconds = server.metric("weir_tenant_device_seconds_total{tenant=\"default\"}").await;
+    let seconds = server.metric("weir_tenant_device_seconds_total{device=\"cpu0\",tenant=\"default\"}").await;
     assert!(seconds > 0.0, "{seconds}");
-    let weights = server.metric("weir_tenant_device_memory_bytes{tenant=\"default\",kind=\"weights\"}").await;
+    let labels = "device=\"cpu0\",tenant=\"default\",kind=\"weights\"";
+    let weights = server.metric(&format!("weir_tenant_device_memory_bytes{{{labels}}}")).await;
     assert_eq!(account["weights"].as_u64(), Some(weights as u64));
 }
 
@@ -490,7 +492,7 @@ async fn an_operator_sees_and_sets_all_of_it_from_the_command_line() {
         "0 waiting",
         "default",
         "GRAPH",
-        "this build has no CUDA device yet",
+        "none: it is turned off",
     ] {
         assert!(shown.contains(part), "{part} in {shown}");
     }

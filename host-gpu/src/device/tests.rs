@@ -314,6 +314,6 @@ fn a_machine_without_a_gpu_says_what_it_lacks() {
     let reason = Device::gpu(&config, &gpu, examiner.clone()).unwrap_err();
     assert!(reason.contains("libcuda.so.1") || reason.contains("no CUDA device"), "{reason}");
     let service = Service::new(&config, examiner);
-    let reason = service.has_device(DeviceKind::Gpu).unwrap_err().to_string();
-    assert_eq!(reason, "no GPU here: it is turned off");
+    assert_eq!(service.has_device(DeviceKind::Gpu), Err(Error::NoGpu));
+    assert_eq!(service.no_gpu(), Some("it is turned off"));
 }

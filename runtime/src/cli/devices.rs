@@ -119,7 +119,7 @@ fn gpu(gpu: &Value) {
         return;
     }
     output::line("");
-    output::line(format!("gpu        {}", text(gpu.at("reason"))));
+    output::line(format!("gpu        none: {}", text(gpu.at("reason"))));
     let missing = list(gpu.at("missing"));
     if missing.is_empty() {
         output::line("           everything that a GPU needs of this machine is there");

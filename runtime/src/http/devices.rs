@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
-use weir_gpu::{AccountStats, DeviceKind, DeviceStats, ResidentGraph, Stats};
+use weir_gpu::{AccountStats, DeviceStats, ResidentGraph, Stats};
 
 use super::models::is_of;
 use super::problem::Problem;
@@ -23,7 +23,7 @@ pub async fn show(State(node): State<Arc<Node>>) -> Result<Json<Value>, Problem>
         .map(|part| json!({ "part": part.part, "purpose": part.purpose, "found": part.found }))
         .collect();
     let missing: Vec<&Value> = parts.iter().filter(|part| part.get("found") == Some(&Value::Null)).collect();
-    let reason = node.service.has_device(DeviceKind::Gpu).err().map(|error| error.to_string());
+    let reason = node.service.no_gpu();
     let (at, stats) = (node.started.elapsed(), node.service.stats());
     Ok(Json(json!({
         "at_ns": u64::try_from(at.as_nanos()).unwrap_or(u64::MAX),

@@ -402,7 +402,7 @@ impl From<weir_gpu::Error> for Problem {
             Gpu::InvalidTensor(_)
             | Gpu::InvalidInput { .. }
             | Gpu::InvalidInputs(_)
-            | Gpu::NoGpu { .. }
+            | Gpu::NoGpu
             | Gpu::NotOnGpu(_) => Code::InvalidRequest,
             Gpu::DeviceFailed { .. } => Code::Internal,
             Gpu::QueueFull { .. } => Code::ServerOverloaded,

@@ -190,8 +190,8 @@ impl Bench {
     pub fn start(&self) -> anyhow::Result<()> {
         let began = Instant::now();
         let service = door::service(&self.config());
-        if let Err(error) = service.has_device(self.kind) {
-            Said::NoGpu(error.to_string()).say();
+        if let Some(reason) = service.no_gpu() {
+            Said::NoGpu(reason.to_owned()).say();
             return Ok(());
         }
         let took = began.elapsed().as_secs_f64();

@@ -210,7 +210,8 @@ mod tests {
         assert_eq!((policy.device.lanes.get(), policy.device.memory), (2, 1 << 30));
         assert_eq!((policy.device.sharing.batch_share, policy.device.eviction), (100, Eviction::Lru));
         assert_eq!(policy.deadline, Some(Duration::from_secs(2)));
-        let share = TenantShare { weight: 4, class: Class::Standard, queue: 9, memory: Some(1 << 20), gpu_memory: None };
+        let memory = Some(1 << 20);
+        let share = TenantShare { weight: 4, class: Class::Standard, queue: 9, memory, gpu_memory: memory };
         assert_eq!(policy.tenants["a"], share);
         let model = &policy.models["public"];
         assert_eq!((model.row_time, model.bytes, model.policy.public), (Duration::from_millis(3), 7, true));

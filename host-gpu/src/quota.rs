@@ -311,9 +311,16 @@ mod tests {
         ledger.set_quota(&t, None);
         assert!(ledger.reserve(&t, Kind::Activations, 100).is_ok());
         drop(held);
-        assert!(ledger.reserve(&t, Kind::Weights, 300).is_ok(), "what it was given stays, also while it has nothing");
+        assert!(
+            ledger.reserve(&t, Kind::Weights, 300).is_ok(),
+            "what it was given stays, also while it has nothing"
+        );
         ledger.set_quota(&t, Some(100));
-        assert_eq!(ledger.snapshot().accounts.len(), 1, "one that has the default again, and nothing, leaves nothing");
+        assert_eq!(
+            ledger.snapshot().accounts.len(),
+            1,
+            "one that has the default again, and nothing, leaves nothing"
+        );
     }
 
     #[derive(Debug, Clone)]

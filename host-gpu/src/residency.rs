@@ -480,7 +480,11 @@ impl Residency {
                 bytes: loaded.resident.bytes(),
                 idle: slot.idle_since.map(|since| now.saturating_duration_since(since)),
                 pinned: slot.keep.pin,
-                host_operators: loaded.resident.graph().map(|graph| graph.host_operators()).unwrap_or_default(),
+                host_operators: loaded
+                    .resident
+                    .graph()
+                    .map(|graph| graph.host_operators())
+                    .unwrap_or_default(),
             })
             .collect()
     }

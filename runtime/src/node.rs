@@ -106,10 +106,10 @@ impl Node {
         let memory = settings.sandbox.memory.unwrap_or(Size::bytes(available.as_u64() / 2));
         tracing::info!("sandboxes may have {memory}, models {}", Size::bytes(devices.memory));
         let service = Service::new(&devices, Arc::new(ForCalls(Arc::clone(&preparer))));
-        if settings.gpu.mode == GpuMode::Required {
-            if let Some(reason) = service.no_gpu() {
-                anyhow::bail!("the configuration has gpu.mode = \"required\", and there is no GPU: {reason}");
-            }
+        if settings.gpu.mode == GpuMode::Required
+            && let Some(reason) = service.no_gpu()
+        {
+            anyhow::bail!("the configuration has gpu.mode = \"required\", and there is no GPU: {reason}");
         }
         let node = Arc::new(Self {
             function_index: store.index()?,

@@ -333,9 +333,10 @@ impl Telemetry {
     fn tenants(&self, stats: &Stats) {
         // Whoever has nothing any more is not in the accounts.
         self.tenant_device_memory.clear();
-        let accounts = stats.devices.iter().flat_map(|device| {
-            device.memory.accounts.iter().map(|account| (device.name.clone(), account))
-        });
+        let accounts = stats
+            .devices
+            .iter()
+            .flat_map(|device| device.memory.accounts.iter().map(|account| (device.name.clone(), account)));
         for (device, account) in accounts {
             let kinds = [
                 ("weights", account.weights),

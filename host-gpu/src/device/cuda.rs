@@ -28,9 +28,9 @@ use tract_gpu::rewrite_rules::rewire_syncs::rewire_syncs;
 use tract_gpu::sync::DeviceSync;
 use tract_onnx::prelude::{IntoTensor, TValue, TractError, TypedModel};
 use tract_onnx::tract_core::knobs::KnobScope;
+use tract_onnx::tract_core::model::translator::Translate;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::ops::source::TypedSource;
-use tract_onnx::tract_core::model::translator::Translate;
 
 use self::guard::Place;
 use super::{DriverMemory, GpuConfig, Hardware};
@@ -211,7 +211,9 @@ impl Accelerator for Cuda {
         // All that the engine does before it takes operators to the device, one by one. What it does after that would run
         // operators on constants, and make one operator of several: it is left out, and so is nothing run here that has
         // not been looked at.
-        CudaTransform.transform_up_to_phase(&mut model, BEFORE_OPERATORS).map_err(|error| self.error(&error))?;
+        CudaTransform
+            .transform_up_to_phase(&mut model, BEFORE_OPERATORS)
+            .map_err(|error| self.error(&error))?;
         let places = guard::places(&model)?;
         for (id, (node, place)) in model.nodes.iter_mut().zip(places).enumerate() {
             if place == Place::Cpu {
@@ -237,7 +239,10 @@ impl Accelerator for Cuda {
 
     fn host_operators(&self, model: &TypedModel) -> Vec<String> {
         let here = model.nodes().iter().filter(|node| {
-            !is_there(node) && !node.op_is::<Const>() && !node.op_is::<TypedSource>() && !node.op_is::<DeviceSync>()
+            !is_there(node)
+                && !node.op_is::<Const>()
+                && !node.op_is::<TypedSource>()
+                && !node.op_is::<DeviceSync>()
         });
         let prefix = format!("{ON_CPU}.");
         here.map(|node| {
@@ -252,7 +257,9 @@ impl Accelerator for Cuda {
             return Ok(());
         }
         let facts = model.node_input_facts(node.id).map_err(|error| self.error(&error))?;
-        if facts.len() == inputs.len() && inputs.iter().zip(facts).all(|(value, fact)| guard::fits(value, fact)) {
+        if facts.len() == inputs.len()
+            && inputs.iter().zip(facts).all(|(value, fact)| guard::fits(value, fact))
+        {
             return Ok(());
         }
         Err(Error::Engine(format!("operator `{}` is given what it was not prepared for", node.name)))
@@ -302,7 +309,9 @@ fn is_there(node: &guard::Node) -> bool {
 
 fn are_known(model: &TypedModel) -> Result<(), Error> {
     match model.nodes().iter().find(|node| is_there(node) && !guard::is_known(&node.op.name())) {
-        Some(node) => Err(Error::NotOnGpu(format!("operator `{}` is not known to be safe there", node.op.name()))),
+        Some(node) => {
+            Err(Error::NotOnGpu(format!("operator `{}` is not known to be safe there", node.op.name())))
+        }
         None => Ok(()),
     }
 }

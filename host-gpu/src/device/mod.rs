@@ -77,7 +77,14 @@ pub struct GpuConfig {
 impl Default for GpuConfig {
     fn default() -> Self {
         let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
-        Self { lanes: number(2), queue: 1024, memory: None, suspended: 2, outstanding: number(8), only_with: None }
+        Self {
+            lanes: number(2),
+            queue: 1024,
+            memory: None,
+            suspended: 2,
+            outstanding: number(8),
+            only_with: None,
+        }
     }
 }
 
@@ -227,7 +234,11 @@ impl Device {
     ///
     /// # Errors
     /// What is missing of it: a sentence.
-    pub fn gpu(config: &DeviceConfig, gpu: &GpuConfig, examiner: Arc<dyn Examiner>) -> Result<Arc<Self>, String> {
+    pub fn gpu(
+        config: &DeviceConfig,
+        gpu: &GpuConfig,
+        examiner: Arc<dyn Examiner>,
+    ) -> Result<Arc<Self>, String> {
         #[cfg(feature = "cuda")]
         {
             let parts = gpu.only_with.as_ref().map(gpu_parts).unwrap_or_default();
@@ -322,7 +333,9 @@ impl Device {
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let Some(hardware) = &self.hardware else {
-            return tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Error::from_join(error)));
+            return tokio::task::spawn_blocking(work)
+                .await
+                .unwrap_or_else(|error| Err(Error::from_join(error)));
         };
         let (answer, answered) = tokio::sync::oneshot::channel();
         let work = move || {
@@ -343,7 +356,9 @@ impl Device {
     /// [`Error::DeviceFailed`].
     pub fn works(&self) -> Result<(), Error> {
         match &self.hardware {
-            Some(hardware) if hardware.has_failed() => Err(Error::DeviceFailed { device: self.name.to_owned() }),
+            Some(hardware) if hardware.has_failed() => {
+                Err(Error::DeviceFailed { device: self.name.to_owned() })
+            }
             _ => Ok(()),
         }
     }
@@ -553,7 +568,11 @@ impl Device {
             let books = self.ledger.snapshot();
             let left = books.capacity.saturating_sub(books.used);
             let _ = taken.resize(taken.bytes().saturating_add(left));
-            tracing::warn!(device = self.name, besides, "more of the device's memory is in use than was planned");
+            tracing::warn!(
+                device = self.name,
+                besides,
+                "more of the device's memory is in use than was planned"
+            );
         }
         let books = self.ledger.snapshot();
         let _ = free.resize((*left_free).min(books.capacity.saturating_sub(books.used)));

@@ -51,7 +51,8 @@ impl Played {
             pool_reserved: 0,
             context: 100 * MIB,
         };
-        let threads = Builder::new_current_thread().thread_name(THREADS).max_blocking_threads(6).build().unwrap();
+        let threads =
+            Builder::new_current_thread().thread_name(THREADS).max_blocking_threads(6).build().unwrap();
         let (asked, failed, checked, entered) = Default::default();
         Arc::new(Self { threads: Some(threads), asked, memory: Mutex::new(memory), failed, checked, entered })
     }
@@ -201,7 +202,8 @@ async fn a_model_that_left_the_device_comes_back_from_host_memory() {
     assert_eq!(account(&service, 1, "t").0, 0, "it has left the device");
     assert!(account(&service, 0, "t").0 > 0, "it waits in host memory");
     // What it was read from is not needed any more.
-    let unreadable = ModelSource { bytes: crate::ModelBytes::File("nowhere".into()), examined: Some(MIB), ..model };
+    let unreadable =
+        ModelSource { bytes: crate::ModelBytes::File("nowhere".into()), examined: Some(MIB), ..model };
     let lease = service.load("t", &unreadable, DeviceKind::Gpu).await.unwrap();
     run(&service, &lease, 1, 64).await.unwrap();
     assert_eq!(played.count(Asked::Translate), 2);
@@ -266,7 +268,8 @@ async fn the_system_has_what_the_driver_says_that_nobody_has_planned() {
     assert!(memory.used <= memory.capacity);
     // Somebody else has taken nearly all: there is no room for a model that the books alone would have room for.
     played.says(|memory| memory.free = MIB);
-    let large = ModelSource { digest: "large".into(), examined: Some(20 * MIB), ..model(onnx::product("n", 8)) };
+    let large =
+        ModelSource { digest: "large".into(), examined: Some(20 * MIB), ..model(onnx::product("n", 8)) };
     let refused = service.load("u", &large, DeviceKind::Gpu).await.unwrap_err();
     assert!(matches!(refused, Error::DeviceMemory { .. }), "{refused}");
     drop(lease);

@@ -40,7 +40,9 @@ fn show(device: &Value) {
     let driver = device.at("driver");
     if !driver.is_null() {
         let [free, used, context] = ["free", "pool_used", "context"].map(|field| size(driver.at(field)));
-        output::line(format!("driver     {free} free, {used} in tensors, {context} in use before the first of them"));
+        output::line(format!(
+            "driver     {free} free, {used} in tensors, {context} in use before the first of them"
+        ));
     }
     if device.at("failed") == &Value::Bool(true) {
         output::line("failed     nothing runs on it until the server is started again");

@@ -278,9 +278,7 @@ impl From<weir_gpu::Error> for Error {
                 ErrorCode::InvalidEncoding
             }
             Gpu::ModelMemory { .. } | Gpu::OperatorCost { .. } => ErrorCode::TooLarge,
-            Gpu::UnsupportedDtype { .. } | Gpu::NoGpu | Gpu::NotOnGpu(_) => {
-                ErrorCode::UnsupportedOperation
-            }
+            Gpu::UnsupportedDtype { .. } | Gpu::NoGpu | Gpu::NotOnGpu(_) => ErrorCode::UnsupportedOperation,
             // A full queue or device too: of the codes there are, it is the one that says to try again later.
             Gpu::QueueFull { .. }
             | Gpu::TenantQueueFull { .. }

@@ -58,6 +58,14 @@ impl Bench {
         self.runtime.block_on(work)
     }
 
+    /// Does something meanwhile.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        self.runtime.spawn(work)
+    }
+
     /// Something with a bound that is kept or not.
     pub fn judged(&self, what: &str, measured: String, bound: String, kept: bool) {
         Said::Row(Row::judged(self.part.name(), what, measured, bound, kept)).say();

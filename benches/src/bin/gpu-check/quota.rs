@@ -77,7 +77,7 @@ pub fn run(bench: &Bench) -> anyhow::Result<()> {
     let before = bench.at_rest(&service)?;
 
     let stop = Arc::new(AtomicBool::new(false));
-    let reader = bench.block_on(async { tokio::spawn(read(service.clone(), Arc::clone(&stop))) });
+    let reader = bench.spawn(read(service.clone(), Arc::clone(&stop)));
     let (mut tally, mut drift) = (Tally::default(), Drift::default());
     for round in 0..ROUNDS {
         let until = Instant::now() + ROUND;

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::panic::resume_unwind;
 
-use tract_onnx::prelude::{TVec, TValue};
+use tract_onnx::prelude::{TValue, TVec};
 
 use super::{Accelerator, failed};
 use crate::Error;

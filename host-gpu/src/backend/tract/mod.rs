@@ -154,7 +154,8 @@ impl Tract {
                 let names = declared.into_iter().map(|output| output.name).collect();
                 let outputs = signature::specs("output", names, facts)?.into();
                 // An accelerator's operators are only looked at for sizes that are known.
-                let form = if by_shape { ParsedForm::PerShape(model) } else { ParsedForm::Symbolic(simplified) };
+                let form =
+                    if by_shape { ParsedForm::PerShape(model) } else { ParsedForm::Symbolic(simplified) };
                 (form, outputs)
             }
             Err(error) => {
@@ -215,7 +216,8 @@ impl Parsed for ParsedOnnx {
             ParsedForm::PerShape(model) => {
                 let constants = model.nodes().iter().filter_map(|node| node.op_as::<Const>());
                 let bytes = |constant: &Const| {
-                    extent::wide(constant.val().len()).saturating_mul(extent::wide(constant.val().datum_type().size_of()))
+                    extent::wide(constant.val().len())
+                        .saturating_mul(extent::wide(constant.val().datum_type().size_of()))
                 };
                 constants.map(bytes).fold(0, u64::saturating_add)
             }

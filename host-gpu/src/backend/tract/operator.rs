@@ -108,7 +108,9 @@ fn special(
             (workspace.saturating_mul(4), scores.saturating_mul(width).saturating_mul(2))
         }
         // On a GPU: [.., rows, width] against [.., columns, width].
-        "CudaGgmlGemm" | "CudaRingGemm" => (0, elements(out).saturating_mul(first.last().copied().unwrap_or(1))),
+        "CudaGgmlGemm" | "CudaRingGemm" => {
+            (0, elements(out).saturating_mul(first.last().copied().unwrap_or(1)))
+        }
         // [batch, channels, ..] against [outputs, channels of a group, ..].
         "CudaConv" => {
             let kernel = inputs.get(1).map_or(1, |dims| elements(dims)) / dim(1, 0);

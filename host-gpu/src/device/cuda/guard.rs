@@ -45,16 +45,75 @@ pub(super) enum Place {
 /// Whatever else comes out of it is refused.
 const KNOWN: [&str; 66] = [
     // Cuda, an element at a time.
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitNot", "Cast", "Ceil", "Cos", "Cosh", "Erf", "Exp",
-    "Floor", "GeluApproximate", "HardSwish", "LeakyRelu", "Ln", "Neg", "Not", "Recip", "Round", "RoundHalfToEven",
-    "Rsqrt", "Sigmoid", "Sign", "Silu", "Sin", "Sinh", "Sqrt", "Square", "Tan", "Tanh",
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BitNot",
+    "Cast",
+    "Ceil",
+    "Cos",
+    "Cosh",
+    "Erf",
+    "Exp",
+    "Floor",
+    "GeluApproximate",
+    "HardSwish",
+    "LeakyRelu",
+    "Ln",
+    "Neg",
+    "Not",
+    "Recip",
+    "Round",
+    "RoundHalfToEven",
+    "Rsqrt",
+    "Sigmoid",
+    "Sign",
+    "Silu",
+    "Sin",
+    "Sinh",
+    "Sqrt",
+    "Square",
+    "Tan",
+    "Tanh",
     // Cuda, two elements or three at a time.
-    "Add", "And", "BitAnd", "BitOr", "BitXor", "Div", "Eq", "GT", "GTE", "Iff", "LT", "LTE", "Max", "Min", "Mul", "NE",
-    "Or", "Pow", "Sub",
+    "Add",
+    "And",
+    "BitAnd",
+    "BitOr",
+    "BitXor",
+    "Div",
+    "Eq",
+    "GT",
+    "GTE",
+    "Iff",
+    "LT",
+    "LTE",
+    "Max",
+    "Min",
+    "Mul",
+    "NE",
+    "Or",
+    "Pow",
+    "Sub",
     // Cuda, along an axis.
-    "Conv", "GgmlGemm", "Reduce", "RmsNorm", "Softmax",
+    "Conv",
+    "GgmlGemm",
+    "Reduce",
+    "RmsNorm",
+    "Softmax",
     // Gpu, on shapes.
-    "AddAxis", "Concat", "MoveAxis", "MultiBroadcastTo", "Pad", "Reshape", "RmAxis", "Slice",
+    "AddAxis",
+    "Concat",
+    "MoveAxis",
+    "MultiBroadcastTo",
+    "Pad",
+    "Reshape",
+    "RmAxis",
+    "Slice",
 ];
 
 /// Whether an operator on the device is one that is known.
@@ -75,7 +134,9 @@ pub(super) fn places(model: &TypedModel) -> Result<Vec<Place>, Error> {
             return Err(Error::NotOnGpu("the sizes of its tensors depend on data".to_owned()));
         };
         if !is_countable(dims) {
-            return Err(Error::NotOnGpu(format!("it has a tensor of shape {dims:?}, which kernels cannot count")));
+            return Err(Error::NotOnGpu(format!(
+                "it has a tensor of shape {dims:?}, which kernels cannot count"
+            )));
         }
     }
     model.nodes().iter().map(|node| place(model, node)).collect()
@@ -102,7 +163,8 @@ fn place<'a>(model: &'a TypedModel, node: &Node) -> Result<Place, Error> {
     };
     let inputs: Option<Vec<Tensor<'_>>> = facts.iter().map(input).collect();
     let Some(inputs) = inputs else { return refused("has inputs of unknown sizes") };
-    let plain = inputs.iter().all(|input| input.plain) && node.outputs.iter().all(|output| output.fact.is_plain());
+    let plain =
+        inputs.iter().all(|input| input.plain) && node.outputs.iter().all(|output| output.fact.is_plain());
 
     // What the engine takes to the device whatever it is told.
     if node.op.name() == ATTENTION {
@@ -184,7 +246,8 @@ fn concat_fits(axis: usize, inputs: &[Tensor<'_>], output: &[usize]) -> bool {
     };
     let Some(wanted) = others(output) else { return false };
     let length = inputs.iter().try_fold(0_usize, |sum, input| sum.checked_add(*input.dims.get(axis)?));
-    inputs.iter().all(|input| others(input.dims).as_ref() == Some(&wanted)) && length == output.get(axis).copied()
+    inputs.iter().all(|input| others(input.dims).as_ref() == Some(&wanted))
+        && length == output.get(axis).copied()
 }
 
 /// [.., rows, width] against [.., width, columns], in either of which the last two may be the other way around.
@@ -220,9 +283,9 @@ fn conv_fits(conv: &Conv, inputs: &[Tensor<'_>]) -> bool {
         PaddingSpec::Valid | PaddingSpec::SameUpper | PaddingSpec::SameLower => true,
     };
     let dims = spec.data_format.shape(input.dims).ok();
-    let kernel_dims: Option<Vec<usize>> = channels.checked_div(group).map(|inputs| {
-        [outputs, inputs].into_iter().chain(spec.kernel_shape.iter().copied()).collect()
-    });
+    let kernel_dims: Option<Vec<usize>> = channels
+        .checked_div(group)
+        .map(|inputs| [outputs, inputs].into_iter().chain(spec.kernel_shape.iter().copied()).collect());
     conv.q_params.is_none()
         && conv.kernel_fmt == KernelFormat::OIHW
         && of_one_type(inputs)
@@ -240,7 +303,8 @@ fn conv_fits(conv: &Conv, inputs: &[Tensor<'_>]) -> bool {
 
 /// Whether a tensor of a run is as its fact says.
 pub(super) fn fits(value: &TValue, fact: &TypedFact) -> bool {
-    value.datum_type() == fact.datum_type && fact.shape.as_concrete().is_some_and(|dims| dims == value.shape())
+    value.datum_type() == fact.datum_type
+        && fact.shape.as_concrete().is_some_and(|dims| dims == value.shape())
 }
 
 #[cfg(test)]
@@ -345,7 +409,7 @@ mod tests {
             quantize_output: None,
             operating_dt: None,
         };
-        let placed = |a: &[usize], b: &[usize]| of::<f32>(&[a, b]).place(product.clone(), f32s(&[1, 2, 5]));
+        let placed = |a: &[usize], b: &[usize]| of::<f32>(&[a, b]).place(product, f32s(&[1, 2, 5]));
         assert_eq!(placed(&[1, 2, 7], &[1, 5, 7]), Ok(Place::Device));
         assert_eq!(placed(&[6, 2, 7], &[1, 5, 7]), Ok(Place::Device));
         for (a, b) in [
@@ -357,7 +421,7 @@ mod tests {
             let refused = placed(a, b).unwrap_err();
             assert!(refused.contains("multiplies what does not fit"), "{refused}");
         }
-        let whole = of::<i32>(&[&[1, 2, 7], &[1, 5, 7]]).place(product.clone(), i32::fact([1, 2, 5]));
+        let whole = of::<i32>(&[&[1, 2, 7], &[1, 5, 7]]).place(product, i32::fact([1, 2, 5]));
         assert_eq!(whole, Ok(Place::Cpu));
         let mut mixed = of::<f32>(&[&[1, 2, 7]]);
         mixed.add::<i8>(&[1, 5, 7]);
@@ -425,7 +489,8 @@ mod tests {
             let there = name(&cuda_element_wise_op(op.0.clone()));
             assert!(is_known(&there), "{there}");
         }
-        for op in [math::add(), math::sub(), math::mul(), math::div(), math::pow(), math::min(), math::max()] {
+        for op in [math::add(), math::sub(), math::mul(), math::div(), math::pow(), math::min(), math::max()]
+        {
             let there = name(&cuda_bin_op(op.0.clone()));
             assert!(is_known(&there), "{there}");
         }

@@ -32,7 +32,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Error;
-use crate::backend::{Graph, MAX_PLANS, Parsed, Shapes};
+use crate::backend::{Graph, Parsed, Shapes};
 use crate::model::ModelSource;
 use crate::quota::{Kind, Ledger, Reserved};
 
@@ -88,18 +88,35 @@ pub(crate) struct Resident {
     examined: Mutex<VecDeque<Shapes>>,
     /// Held by the one that prepares the graph for a shape: others who wait for the same shape find it done.
     pub preparing: Arc<tokio::sync::Mutex<()>>,
-    /// Bytes that it takes of the device when it is loaded, and again for each plan that it keeps, up to so many.
+    /// Bytes that it takes of the device when it is loaded, and for a start again for each plan.
     pub memory: u64,
     owner: Arc<str>,
     /// Whether its outputs were seen not to have a row for each row of its inputs.
     alone: AtomicBool,
-    /// One of these for each of them. The last field, so that bytes come back after the memory has.
-    reserved: Mutex<Vec<Reserved>>,
+    /// Bytes of its plans for one shape each.
+    plans: Arc<AtomicU64>,
+    /// What it was made of, for as long as it is read again for each shape.
+    _source: Option<Hold>,
+    /// The last field, so that bytes come back after the memory has.
+    reserved: Reserved,
+}
+
+/// The memory of a plan, which goes with it.
+pub(crate) struct Booked {
+    reserved: Reserved,
+    plans: Arc<AtomicU64>,
+}
+
+impl Drop for Booked {
+    fn drop(&mut self) {
+        self.plans.fetch_sub(self.reserved.bytes(), Ordering::Relaxed);
+    }
 }
 
 impl Resident {
     /// A model that was loaded with `reserved` for it, on its owner's account.
-    pub fn new(form: Form, model: ModelSource, reserved: Reserved) -> Self {
+    /// `source` is what it was made of, where that stays.
+    pub fn new(form: Form, model: ModelSource, reserved: Reserved, source: Option<Hold>) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let examined = match &form {
             // The examination before the load looked at these.
@@ -115,7 +132,9 @@ impl Resident {
             preparing: Arc::default(),
             memory: reserved.bytes(),
             owner: Arc::clone(reserved.tenant()),
-            reserved: Mutex::new(vec![reserved]),
+            plans: Arc::default(),
+            _source: source,
+            reserved,
         }
     }
 
@@ -137,19 +156,19 @@ impl Resident {
         }
     }
 
-    /// Takes memory for one more plan, unless the graph has it for as many as it keeps. Called by one at a time.
+    /// Takes memory for one more plan: as much as for the graph itself, until more is known.
     ///
     /// # Errors
     /// As [`Residency::reserve`].
-    pub fn reserve(&self, residency: &Residency) -> Result<Option<Reserved>, Error> {
-        // Not held while others make room: whoever counts this graph's bytes must not wait for that.
-        let wanted = self.reserved().len() <= MAX_PLANS;
-        wanted.then(|| residency.reserve(&self.owner, Kind::Weights, self.memory)).transpose()
+    pub fn reserve(&self, residency: &Residency) -> Result<Reserved, Error> {
+        residency.reserve(&self.owner, Kind::Weights, self.memory)
     }
 
-    /// There is one more plan, which has this memory.
-    pub fn has(&self, more: Option<Reserved>) {
-        self.reserved().extend(more);
+    /// What a plan with this memory has to keep for as long as it lives.
+    pub fn booked(&self, reserved: Reserved) -> Booked {
+        let plans = Arc::clone(&self.plans);
+        plans.fetch_add(reserved.bytes(), Ordering::Relaxed);
+        Booked { reserved, plans }
     }
 
     /// Whether requests for it may ride together.
@@ -161,13 +180,9 @@ impl Resident {
         self.alone.store(true, Ordering::Relaxed);
     }
 
-    /// Bytes that it has of the device's memory.
+    /// Bytes that it has of the device's memory, its plans' included.
     fn bytes(&self) -> u64 {
-        self.reserved().iter().fold(0, |sum, reserved| sum.saturating_add(reserved.bytes()))
-    }
-
-    fn reserved(&self) -> MutexGuard<'_, Vec<Reserved>> {
-        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reserved.bytes().saturating_add(self.plans.load(Ordering::Relaxed))
     }
 
     /// Whether preparing the graph for these shapes can do what no examination has seen.

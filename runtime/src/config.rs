@@ -24,6 +24,8 @@ pub struct Config {
     /// The binary `weir`, which opens untrusted uploads in processes of their own.
     pub binary: PathBuf,
     pub settings: Settings,
+    /// Whether nobody is asked for a key: all are the operator, in the tenant `default`.
+    pub dev: bool,
 }
 
 /// The configuration file (TOML). Every value has a default, and an unknown name is an error.
@@ -363,21 +365,15 @@ impl Config {
     /// The configuration of `weir serve`.
     ///
     /// # Errors
-    /// Without `dev`, because tenants cannot be told apart yet; with `dev` and an address that others can reach; a
-    /// configuration file that cannot be read, with the name of what is wrong in it.
+    /// With `dev` and an address that others can reach; a configuration file that cannot be read, with the name of what is
+    /// wrong in it.
     pub fn new(
         listen: SocketAddr,
         data_dir: PathBuf,
         file: Option<&Path>,
         dev: bool,
     ) -> anyhow::Result<Self> {
-        if !dev {
-            bail!(
-                "there are no keys yet, so callers cannot be told apart: start with --dev, which serves the tenant \
-                 `default` on a loopback address only"
-            );
-        }
-        if !is_loopback(listen.ip()) {
+        if dev && !is_loopback(listen.ip()) {
             bail!(
                 "--dev asks nobody for a key, so it listens on loopback addresses only, not on {}",
                 listen.ip()
@@ -396,7 +392,7 @@ impl Config {
         };
         // This very program, also when its file has been replaced since it started. Source: proc(5).
         let binary = PathBuf::from("/proc/self/exe");
-        Ok(Self { listen, data_dir, binary, settings })
+        Ok(Self { listen, data_dir, binary, settings, dev })
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! http/          routes, uploads, calls, problems
+//! access/        who asks, and what they may
 //! admission.rs   who may run now, who waits, who is refused
 //! function/      what is deployed; from zero to awake and back; pools of sandboxes
 //! sandbox/       the wall: engine, artifacts, stores with limits, wasi:nn, logs
@@ -15,6 +16,7 @@
 //! restart), `preparation/` (opens uploads, in processes that may die), `limits.rs`, `catalog.rs`, `model.rs`,
 //! `tenant.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
 
+mod access;
 mod admission;
 mod catalog;
 pub mod config;
@@ -48,6 +50,8 @@ pub struct Weir {
     node: Arc<Node>,
     listener: TcpListener,
     address: SocketAddr,
+    router: axum::Router,
+    routes: Vec<(&'static str, &'static str)>,
 }
 
 impl Weir {
@@ -61,12 +65,18 @@ impl Weir {
             .await
             .with_context(|| format!("cannot listen on {}; is another server there?", config.listen))?;
         let address = listener.local_addr()?;
-        Ok(Self { node, listener, address })
+        let (router, routes) = http::router(Arc::clone(&node));
+        Ok(Self { node, listener, address, router, routes })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The methods, `ANY` for all, and paths of what it serves.
+    pub fn routes(&self) -> &[(&'static str, &'static str)] {
+        &self.routes
     }
 
     /// The door to devices, for what the HTTP surface does not show.
@@ -83,7 +93,7 @@ impl Weir {
             stop.await;
             stopping.cancel();
         });
-        http::serve::serve(self.listener, Arc::clone(&node), http::router(Arc::clone(&node))).await;
+        http::serve::serve(self.listener, Arc::clone(&node), self.router).await;
         asked.abort();
         node.close();
     }

@@ -3,6 +3,7 @@
 //! Changes are made one at a time, on disk before in memory, so that what is acknowledged survives a crash. Those of
 //! functions are here, those of models and tenants in modules of their own.
 
+mod keys;
 mod models;
 mod tenants;
 
@@ -18,10 +19,12 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use weir_gpu::{DeviceConfig, GpuFolders, Service};
 
+use crate::access::{Access, Failures, KeyRecord, Keys};
 use crate::admission::Sandboxes;
 use crate::catalog::Catalog;
 use crate::config::{self, Config, GpuMode, Settings};
 use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
+use crate::http::DEV_TENANT;
 use crate::http::problem::{self, Problem};
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
@@ -40,6 +43,7 @@ pub struct Node {
     pub store: Store,
     pub compiler: Arc<Compiler>,
     pub service: Service,
+    pub access: Access,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
     pub sandboxes: Arc<Sandboxes>,
@@ -56,6 +60,7 @@ pub struct Node {
     function_index: Index<FunctionRecord>,
     model_index: Index<ModelRecord>,
     tenant_index: Index<TenantRecord>,
+    key_index: Index<KeyRecord>,
     /// Those that are kept, by tenant.
     tenants: DashMap<Arc<str>, TenantRecord>,
     changes: Mutex<()>,
@@ -111,10 +116,16 @@ impl Node {
         {
             anyhow::bail!("the configuration has gpu.mode = \"required\", and there is no GPU: {reason}");
         }
+        let access = match config.dev {
+            true => Access::Dev(Name::tenant(DEV_TENANT).map_err(anyhow::Error::msg)?),
+            false => Access::Keys { keys: Keys::default(), failures: Failures::default() },
+        };
         let node = Arc::new(Self {
             function_index: store.index()?,
             model_index: store.index()?,
             tenant_index: store.index()?,
+            key_index: store.index()?,
+            access,
             tenants: DashMap::new(),
             gpu: config::gpu_folders(),
             started: Instant::now(),
@@ -135,6 +146,7 @@ impl Node {
             store,
         });
         node.restore()?;
+        node.restore_keys(&config.data_dir)?;
         Ok(node)
     }
 

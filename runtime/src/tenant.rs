@@ -1,4 +1,5 @@
-//! What is kept about a tenant: what it may have of the devices, where that is not the operator's default.
+//! What is kept about a tenant: what it is called, whether it is active, and what it may have of the devices, where that is
+//! not the operator's default.
 //!
 //! What is not set follows the defaults (`[tenant]` in the configuration file), also when these change at a restart.
 
@@ -34,6 +35,12 @@ impl Record for TenantRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShareConfig {
+    /// What people call it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    /// Whether its keys and functions work.
+    #[serde(skip_serializing_if = "TenantState::is_active")]
+    pub state: TenantState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +53,35 @@ pub struct ShareConfig {
     pub gpu_memory: Option<Size>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TenantState {
+    #[default]
+    Active,
+    /// Nothing of it is lost, and nothing of it is served.
+    Suspended,
+}
+
+impl TenantState {
+    pub fn is_active(&self) -> bool {
+        *self == Self::Active
+    }
+}
+
 impl ShareConfig {
+    /// The longest name for people.
+    const LONGEST_NAME: usize = 200;
+
+    /// # Errors
+    /// A sentence that names the field, what was asked and what is allowed.
+    pub fn check(&self, defaults: &TenantConfig) -> Result<(), String> {
+        let length = self.display_name.as_ref().map_or(0, |name| name.chars().count());
+        if length > Self::LONGEST_NAME {
+            return Err(format!("display_name has {length} characters; the most is {}", Self::LONGEST_NAME));
+        }
+        self.over(defaults).check()
+    }
+
     /// With the defaults where nothing is set.
     pub fn over(&self, defaults: &TenantConfig) -> TenantConfig {
         TenantConfig {
@@ -80,7 +115,7 @@ mod tests {
     fn a_weight_is_within_bounds() {
         let weight = |weight| {
             let share = ShareConfig { weight: Some(weight), ..ShareConfig::default() };
-            share.over(&TenantConfig::default()).check()
+            share.check(&TenantConfig::default())
         };
         assert!(weight(1).is_ok() && weight(1000).is_ok());
         assert_eq!(weight(0).unwrap_err(), "weight is 0; it must be 1 to 1000");

@@ -27,9 +27,23 @@ impl Process {
         Self::start(command).await
     }
 
+    /// One that asks for keys.
+    pub async fn serve_with_keys(data: &Path) -> Self {
+        let mut command = Command::new(Self::binary("weir"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+        Self::start(command).await
+    }
+
     fn server(data: &Path) -> Command {
         let mut command = Command::new(Self::binary("weir"));
         command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+        command
+    }
+
+    /// A client command against this server, to be changed before it is run.
+    pub fn command_line(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(Self::binary("weir"));
+        command.args(arguments).env("WEIR_URL", &self.url);
         command
     }
 

@@ -16,6 +16,8 @@ pub struct Server {
     pub client: Client,
     pub address: std::net::SocketAddr,
     pub devices: weir_gpu::Service,
+    /// Methods and paths of all that it serves.
+    pub routes: Vec<(&'static str, &'static str)>,
     pub data: Arc<TempDir>,
     stop: Option<oneshot::Sender<()>>,
     serving: tokio::task::JoinHandle<()>,
@@ -48,29 +50,52 @@ impl Server {
 
     /// A server whose settings are changed from their defaults.
     pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::on(Arc::new(tempfile::tempdir().unwrap()), Self::settings(change)).await
+    }
+
+    /// A server that asks for keys, with the operator's.
+    pub async fn with_keys() -> (Self, String) {
+        let data = Arc::new(tempfile::tempdir().unwrap());
+        let server = Self::start_on(Arc::clone(&data), Self::settings(|_| {}), false).await;
+        let key = std::fs::read_to_string(data.path().join("operator.key")).unwrap();
+        (server, key.trim().to_owned())
+    }
+
+    /// The same on a data directory that may have things in it.
+    pub async fn with_keys_on(data: Arc<TempDir>) -> Self {
+        Self::start_on(data, Self::settings(|_| {}), false).await
+    }
+
+    fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
         let mut settings = Settings::default();
         // Address space is finite, and suites run many servers in one process.
         settings.sandbox.sandboxes = 200.try_into().unwrap();
         // What the suite shows is shown on the cores, whatever the machine has besides.
         settings.gpu.mode = GpuMode::Off;
         change(&mut settings);
-        Self::on(Arc::new(tempfile::tempdir().unwrap()), settings).await
+        settings
     }
 
     /// A server on a data directory that may have things in it.
     pub async fn on(data: Arc<TempDir>, settings: Settings) -> Self {
+        Self::start_on(data, settings, true).await
+    }
+
+    async fn start_on(data: Arc<TempDir>, settings: Settings, dev: bool) -> Self {
         let config = Config {
             listen: ([127, 0, 0, 1], 0).into(),
             data_dir: data.path().to_owned(),
             binary: crate::Process::binary("weir"),
             settings,
+            dev,
         };
         let weir = Weir::build(&config).await.unwrap();
         let (address, devices) = (weir.address(), weir.devices());
+        let routes = weir.routes().to_vec();
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn(async move { weir.serve(async { drop(stopped.await) }).await });
         let client = Client::builder().no_proxy().build().unwrap();
-        Self { client, address, devices, data, stop: Some(stop), serving }
+        Self { client, address, devices, routes, data, stop: Some(stop), serving }
     }
 
     /// Stops, and waits until it has.

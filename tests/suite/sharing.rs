@@ -486,7 +486,14 @@ async fn an_operator_sees_and_sets_all_of_it_from_the_command_line() {
     says(&["call", "m", &path, "--include", "--file", input.to_str().unwrap(), "-H", "x-a: b", "-X", "POST"])
         .await;
     let shown = says(&["devices"]).await;
-    for part in ["cpu0 (cpu)", "lanes      0 of", "0 waiting", "default", "GRAPH", "none: it is turned off"] {
+    for part in [
+        "cpu0 (cpu)",
+        "lanes      0 of",
+        "0 waiting",
+        "default",
+        "GRAPH",
+        "gpu        none: this machine lacks",
+    ] {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     assert_eq!(json(&["devices", "--json"]).await["devices"][0]["device"], "cpu0");

@@ -2,6 +2,7 @@
 
 mod tract;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +49,13 @@ pub(crate) trait Graph: Send + Sync {
     fn ready(&self, inputs: &[Tensor]) -> Result<Option<Arc<dyn Plan>>, Error>;
 
     /// The same, made first if it is not there. May take as long as a load, and needs no lane. Called by one at a time.
-    fn prepare(&self, shapes: Shapes) -> Result<Arc<dyn Plan>, Error>;
+    ///
+    /// `book` is told the bytes of the constants of a plan that has been made for these shapes alone, and gives what is to
+    /// be let go with the plan, whoever has it last.
+    ///
+    /// # Errors
+    /// What the engine has against these shapes; what `book` says. There is no new plan then.
+    fn prepare(&self, shapes: Shapes, book: &mut Book<'_>) -> Result<Arc<dyn Plan>, Error>;
 
     /// Whether `prepare` goes through the whole model again for shapes that it has not seen, with all that a hostile
     /// model can do then.
@@ -63,6 +70,9 @@ pub(crate) trait Graph: Send + Sync {
     /// Operators that run on the CPU though the graph is on another device, with their names in the model.
     fn host_operators(&self) -> Vec<String>;
 }
+
+/// What a new plan is announced to.
+pub(crate) type Book<'a> = dyn FnMut(u64) -> Result<Box<dyn Any + Send + Sync>, Error> + 'a;
 
 /// A graph prepared for inputs of certain shapes. One plan serves any number of runs at once.
 pub(crate) trait Plan: Send + Sync {

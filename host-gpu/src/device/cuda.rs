@@ -13,7 +13,6 @@
 
 mod guard;
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,11 +51,10 @@ const FORCE_CPU: &str = "TRACT_CUDA_FORCE_CPU";
 const BEFORE_OPERATORS: usize = 1;
 
 /// What its failed allocations say.
-const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
+const OUT_OF_MEMORY: [&str; 2] = ["OUT_OF_MEMORY", "ALLOC_FAILED"];
 
 pub(crate) struct Cuda {
-    /// The threads. Taken when they are to end.
-    threads: Option<Runtime>,
+    threads: Threads,
     context: Arc<CudaContext>,
     /// The driver's pool, if the device has one.
     pool: Option<Pool>,
@@ -64,6 +62,18 @@ pub(crate) struct Cuda {
     taken: u64,
     outstanding: usize,
     failed: AtomicBool,
+}
+
+/// The device's threads. Those that still do something when this is dropped end by themselves: whoever drops it may not be
+/// one that can wait.
+struct Threads(Option<Runtime>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(threads) = self.0.take() {
+            threads.shutdown_background();
+        }
+    }
 }
 
 /// The driver's default pool of the device, which is there as long as the process is.
@@ -90,17 +100,21 @@ impl Cuda {
             .thread_keep_alive(Duration::from_secs(u64::from(u32::MAX)))
             .build()
             .map_err(|error| format!("no threads for the GPU: {error}"))?;
+        let threads = Threads(Some(threads));
         let (sender, contexts) = mpsc::channel();
         let all = Arc::new(Barrier::new(count));
         for _ in 0..count {
             let (sender, all) = (sender.clone(), Arc::clone(&all));
-            threads.spawn_blocking(move || {
+            let work = move || {
                 let context = || with_cuda_stream(|stream| Ok(Arc::clone(stream.context())));
                 let context = caught(|| context().map_err(|error| format!("{error:#}")));
                 // None gets a second one of these before each has had one.
                 all.wait();
                 let _ = sender.send(context);
-            });
+            };
+            if let Some(threads) = &threads.0 {
+                drop(threads.spawn_blocking(work));
+            }
         }
         drop(sender);
         let contexts = contexts.iter().collect::<Result<Vec<_>, String>>()?;
@@ -108,7 +122,7 @@ impl Cuda {
         let pool = Pool::of(&context).map_err(|error| format!("the driver's pool: {error}"))?;
         let (free, total) = context.mem_get_info().map_err(|error| error.to_string())?;
         Ok(Arc::new(Self {
-            threads: Some(threads),
+            threads,
             context,
             pool,
             taken: wide(total).saturating_sub(wide(free)),
@@ -142,19 +156,22 @@ impl Cuda {
     /// An error of the driver's, which may mean the end of the context: then all that is asked of it fails.
     fn error(&self, error: &TractError) -> Error {
         self.forget_errors();
-        if self.context.mem_get_info().is_err() {
+        // Once more, lest it be what another thread has just failed to give back.
+        if self.context.mem_get_info().is_err() && self.context.mem_get_info().is_err() {
             if !self.failed.swap(true, Ordering::Relaxed) {
                 tracing::error!(%error, "the GPU's context is broken: restart the server");
             }
             return Error::DeviceFailed { device: super::GPU.to_owned() };
         }
-        Error::Engine(format!("{error:#}").chars().take(400).collect())
+        let text = format!("{error:#}");
+        let memory = self.of_failure(&text, 0);
+        memory.unwrap_or_else(|| Error::Engine(text.chars().take(400).collect()))
     }
 }
 
 impl Hardware for Cuda {
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
-        let threads = self.threads.as_ref().ok_or(Error::Cancelled)?;
+        let threads = self.threads.0.as_ref().ok_or(Error::Cancelled)?;
         self.forget_errors();
         drop(threads.spawn_blocking(work));
         Ok(())
@@ -166,15 +183,6 @@ impl Hardware for Cuda {
 
     fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Cuda {
-    fn drop(&mut self) {
-        // Jobs that still run end first, on threads that nobody waits for: this may be an async one.
-        if let Some(threads) = self.threads.take() {
-            threads.shutdown_background();
-        }
     }
 }
 
@@ -286,14 +294,13 @@ impl Accelerator for Cuda {
         Ok(tensor.into())
     }
 
-    fn of_panic(&self, panic: &(dyn Any + Send), bytes: u64) -> Option<Error> {
-        let text = panic.downcast_ref::<String>()?;
+    fn of_failure(&self, text: &str, bytes: u64) -> Option<Error> {
+        if !OUT_OF_MEMORY.iter().any(|said| text.contains(said)) {
+            return None;
+        }
         let memory = self.memory()?;
-        text.contains(OUT_OF_MEMORY).then(|| Error::DeviceMemory {
-            requested: bytes,
-            used: memory.total.saturating_sub(memory.free),
-            limit: memory.total,
-        })
+        let used = memory.total.saturating_sub(memory.free);
+        Some(Error::DeviceMemory { requested: bytes, used, limit: memory.total })
     }
 }
 

@@ -9,6 +9,7 @@ mod probe;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -172,6 +173,15 @@ struct Reserves {
     free: Reserved,
     /// What `free` is to be.
     left_free: u64,
+}
+
+/// What a load has made.
+struct Made {
+    /// Bytes that it takes, if that is known.
+    takes: Option<u64>,
+    form: Form,
+    /// What it was made of, if it needs that on.
+    source: Option<Hold>,
 }
 
 /// What is counted of a device.
@@ -395,11 +405,13 @@ impl Device {
             };
             let source = model.clone();
             let make = move |device: &Self| {
-                let graph = match parsed {
+                let graph = match &parsed {
                     Some(parsed) => parsed.resident().parsed()?.prepare()?,
                     None => device.backend.parse(source.format, &source.read()?)?.prepare()?,
                 };
-                Ok((graph.weights(), Form::Graph(graph)))
+                // One that is made for each shape reads it each time.
+                let source = parsed.filter(|_| graph.made_per_shape());
+                Ok(Made { takes: graph.weights(), form: Form::Graph(graph), source })
             };
             device.loaded(owner, model, memory, make).await
         };
@@ -423,7 +435,7 @@ impl Device {
                 let source = model.clone();
                 let make = move |_: &Self| {
                     let parsed = device.backend.parse(source.format, &source.read()?)?;
-                    Ok((Some(parsed.bytes()), Form::Parsed(parsed)))
+                    Ok(Made { takes: Some(parsed.bytes()), form: Form::Parsed(parsed), source: None })
                 };
                 host.loaded(owner, model, memory, make).await
             };
@@ -453,7 +465,7 @@ impl Device {
         owner: Arc<str>,
         model: ModelSource,
         memory: u64,
-        make: impl FnOnce(&Self) -> Result<(Option<u64>, Form), Error> + Send + 'static,
+        make: impl FnOnce(&Self) -> Result<Made, Error> + Send + 'static,
     ) -> Result<Resident, Error> {
         // A load that has begun goes on, also if nobody waits for it any more: there are only so many.
         let permit = Arc::clone(&self.loading).acquire_owned().await.map_err(|_| Error::Cancelled)?;
@@ -462,12 +474,12 @@ impl Device {
             let _permit = permit;
             device.reconcile();
             let mut reserved = device.residency.reserve(&owner, Kind::Weights, memory)?;
-            let (takes, form) = make(&device)?;
+            let Made { takes, form, source } = make(&device)?;
             // The examination counted a run's tensors too, which each run takes for itself.
-            if let Some(takes) = takes.filter(|takes| *takes < reserved.bytes()) {
-                reserved.resize(takes)?;
+            if let Some(takes) = takes {
+                device.residency.resize(&mut reserved, takes)?;
             }
-            Ok(Resident::new(form, model, reserved))
+            Ok(Resident::new(form, model, reserved, source))
         })
         .await
     }
@@ -536,26 +548,34 @@ impl Device {
         self.run(move || {
             let _permit = permit;
             let graph = resident.graph()?;
-            if !graph.made_per_shape() {
-                return graph.prepare(shapes);
-            }
-            let more = resident.reserve(&residency)?;
-            let plan = graph.prepare(shapes)?;
-            resident.has(more);
-            Ok(plan)
+            let mut more = match graph.made_per_shape() {
+                true => Some(resident.reserve(&residency)?),
+                false => None,
+            };
+            let mut book = |bytes| -> Result<Box<dyn Any + Send + Sync>, Error> {
+                let Some(mut reserved) = more.take() else { return Ok(Box::new(())) };
+                residency.resize(&mut reserved, bytes)?;
+                Ok(Box::new(resident.booked(reserved)))
+            };
+            graph.prepare(shapes, &mut book)
         })
         .await
     }
 
     /// Has the books say what the driver and the engine take besides what is planned.
     fn reconcile(&self) {
+        let mut reserves = self.reserves();
+        let planned = || {
+            self.ledger.snapshot().accounts.iter().fold(0_u64, |sum, account| {
+                sum.saturating_add(account.weights).saturating_add(account.activations)
+            })
+        };
+        // Jobs come and go meanwhile: what was planned before or after is not what nobody planned.
+        let before = planned();
         let Some(there) = self.hardware.as_ref().and_then(|hardware| hardware.memory()) else { return };
-        let planned = self.ledger.snapshot().accounts.iter().fold(0_u64, |sum, account| {
-            sum.saturating_add(account.weights).saturating_add(account.activations)
-        });
+        let planned = before.max(planned());
         let outside = there.total.saturating_sub(there.free).saturating_sub(there.pool_reserved);
         let besides = outside.saturating_add(there.pool_used.saturating_sub(planned));
-        let mut reserves = self.reserves();
         let Some(Reserves { taken, free, left_free }) = &mut *reserves else { return };
         let mut fits = taken.resize(besides).is_ok();
         if !fits {

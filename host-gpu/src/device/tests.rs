@@ -1,7 +1,6 @@
 //! A device with memory and threads of its own, played by the cores: what is ours of a GPU is tested here, without one.
 
 use super::*;
-use std::any::Any;
 use std::thread;
 use std::time::Duration;
 
@@ -129,7 +128,7 @@ impl Accelerator for Played {
         Ok(value)
     }
 
-    fn of_panic(&self, _: &(dyn Any + Send), _: u64) -> Option<Error> {
+    fn of_failure(&self, _: &str, _: u64) -> Option<Error> {
         None
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::{advance, sleep};
 
-use crate::backend::Plan;
+use crate::backend::{Book, Plan};
 use crate::model::{Format, Signature};
 use crate::tensor::Tensor;
 
@@ -20,7 +20,7 @@ impl Graph for Empty {
         Ok(None)
     }
 
-    fn prepare(&self, _: Shapes) -> Result<Arc<dyn Plan>, Error> {
+    fn prepare(&self, _: Shapes, _: &mut Book<'_>) -> Result<Arc<dyn Plan>, Error> {
         Err(Error::Cancelled)
     }
 
@@ -80,7 +80,7 @@ impl World {
             sleep(load).await;
             let graph = Empty(Signature { inputs: vec![], outputs: vec![] });
             let model = ModelSource::from_memory("d", Format::Onnx, Bytes::new());
-            Ok(Resident::new(Form::Graph(Box::new(graph)), model, reserved))
+            Ok(Resident::new(Form::Graph(Box::new(graph)), model, reserved, None))
         };
         loading.boxed()
     }
@@ -318,20 +318,23 @@ async fn graphs_go_in_the_order_of_what_they_are_worth() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn plans_take_memory_up_to_as_many_as_are_kept() {
-    let plans = u64::try_from(MAX_PLANS).unwrap();
-    let world = World::of(10 * (plans + 1));
+async fn plans_take_memory_for_as_long_as_anyone_has_them() {
+    let world = World::of(50);
     world.touch("u", "idle", 10, IDLE).await;
     let lease = world.lease("t", "d", 10, AT_ONCE).await.unwrap();
-    for _ in 0..MAX_PLANS + 5 {
-        let more = lease.resident().reserve(&world.residency).unwrap();
-        lease.resident().has(more);
+    let resident = lease.resident();
+    let mut plans = Vec::new();
+    for _ in 0..4 {
+        plans.push(resident.booked(resident.reserve(&world.residency).unwrap()));
     }
-    // A plan that does not come to be gives back what it would have had.
-    drop(lease.resident().reserve(&world.residency).unwrap());
     assert_eq!(world.there(), ["t/d"]);
-    assert_eq!(world.residency.resident()[0].bytes, 10 * (plans + 1));
-    assert_eq!(world.used(), 10 * (plans + 1));
+    assert_eq!((world.residency.resident()[0].bytes, world.used()), (50, 50));
+    assert!(resident.reserve(&world.residency).is_err());
+    plans.pop();
+    // A plan that does not come to be gives back what it would have had.
+    drop(resident.reserve(&world.residency).unwrap());
+    assert_eq!((world.residency.resident()[0].bytes, world.used()), (40, 40));
+    drop(plans);
     drop(lease);
     world.is_as_it_was();
 }

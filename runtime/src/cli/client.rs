@@ -41,10 +41,11 @@ pub struct Client {
     http: reqwest::Client,
     url: String,
     token: Option<String>,
+    tenant: Option<String>,
 }
 
 impl Client {
-    pub fn new(url: &str, token: Option<&str>) -> Result<Self, Failure> {
+    pub fn new(url: &str, token: Option<&str>, tenant: Option<&str>) -> Result<Self, Failure> {
         let url = url.trim_end_matches('/');
         if !url.starts_with("http://") {
             return Err(Failure::Usage(format!("`{url}` is not a server's address; write http://HOST:PORT")));
@@ -53,13 +54,23 @@ impl Client {
             .no_proxy()
             .build()
             .map_err(|error| Failure::Local(format!("no HTTP client can be made: {error}")))?;
-        Ok(Self { http, url: url.to_owned(), token: token.map(str::to_owned) })
+        let (token, tenant) = (token.map(str::to_owned), tenant.map(str::to_owned));
+        Ok(Self { http, url: url.to_owned(), token, tenant })
+    }
+
+    /// The tenant whose functions are called.
+    pub fn tenant(&self) -> &str {
+        self.tenant.as_deref().unwrap_or(weir::DEV_TENANT)
     }
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.url));
-        match &self.token {
+        let request = match &self.token {
             Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        match &self.tenant {
+            Some(tenant) => request.header("weir-tenant", tenant),
             None => request,
         }
     }

@@ -162,7 +162,7 @@ impl Call {
         let method = self.request.unwrap_or(if body.is_some() { Method::POST } else { Method::GET });
         let path = self.path.trim_start_matches('/');
         let mut request =
-            context.client.request(method, &format!("/fn/{}/{}/{path}", weir::DEV_TENANT, self.name));
+            context.client.request(method, &format!("/fn/{}/{}/{path}", context.client.tenant(), self.name));
         for header in &self.headers {
             let (name, value) = header
                 .split_once(':')

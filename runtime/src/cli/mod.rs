@@ -5,6 +5,7 @@ mod client;
 mod deploy;
 mod devices;
 mod functions;
+mod keys;
 mod logs;
 mod models;
 mod new;
@@ -49,6 +50,8 @@ enum Command {
     Models(WithServer<models::Models>),
     /// List tenants, or set what one may have of the devices
     Tenants(WithServer<tenants::Tenants>),
+    /// List, make, rotate or revoke keys
+    Keys(WithServer<keys::Keys>),
     /// Show the devices: lanes, queue, memory, graphs, and what a GPU would need
     Devices(WithServer<devices::Devices>),
     /// Show who uses the devices, live
@@ -76,6 +79,9 @@ struct Server {
     /// The server's address
     #[arg(long, env = "WEIR_URL", default_value = "http://127.0.0.1:7070", global = true)]
     url: String,
+    /// The tenant that is meant, for a key that is of none
+    #[arg(long, env = "WEIR_TENANT", global = true)]
+    tenant: Option<String>,
     /// The key to send, if the server asks for keys
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
@@ -92,7 +98,10 @@ struct Context {
 
 impl Server {
     fn context(self) -> Result<Context, Failure> {
-        Ok(Context { client: Client::new(&self.url, self.token.as_deref())?, json: self.json })
+        Ok(Context {
+            client: Client::new(&self.url, self.token.as_deref(), self.tenant.as_deref())?,
+            json: self.json,
+        })
     }
 }
 
@@ -125,6 +134,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Logs(this) => this.command.run(&this.server.context()?).await,
         Command::Models(this) => this.command.run(&this.server.context()?).await,
         Command::Tenants(this) => this.command.run(&this.server.context()?).await,
+        Command::Keys(this) => this.command.run(&this.server.context()?).await,
         Command::Devices(this) => this.command.run(&this.server.context()?).await,
         Command::Top(this) => this.command.run(&this.server.context()?).await,
         Command::Delete(this) => this.command.run(&this.server.context()?).await,

@@ -26,6 +26,12 @@ enum Action {
 struct Set {
     /// The tenant's name
     name: String,
+    /// What people call it
+    #[arg(long)]
+    display_name: Option<String>,
+    /// Whether its keys and functions work: active or suspended
+    #[arg(long)]
+    state: Option<String>,
     /// Its part of the devices' time against that of others: 1 to 1000
     #[arg(long)]
     weight: Option<u32>,
@@ -87,6 +93,8 @@ impl Set {
         let share = output::lay_over(
             &before,
             [
+                ("display_name", self.display_name.map(Value::from)),
+                ("state", self.state.map(Value::from)),
                 ("weight", self.weight.map(Value::from)),
                 ("class", self.class.map(Value::from)),
                 ("queue", self.queue.map(Value::from)),
@@ -100,12 +108,12 @@ impl Set {
 
 fn table(tenants: &[Value]) {
     output::table(
-        ["TENANT", "WEIGHT", "CLASS", "QUEUE", "DEVICE MEMORY", "GPU MEMORY"],
+        ["TENANT", "STATE", "WEIGHT", "CLASS", "QUEUE", "DEVICE MEMORY", "GPU MEMORY"],
         tenants.iter().map(|tenant| {
-            let [name, weight, class, queue] =
-                ["tenant", "weight", "class", "queue"].map(|field| text(tenant.at(field)));
+            let [name, state, weight, class, queue] =
+                ["tenant", "state", "weight", "class", "queue"].map(|field| text(tenant.at(field)));
             let [memory, gpu] = ["device_memory", "gpu_memory"].map(|field| size(tenant.at(field)));
-            [name, weight, class, queue, memory, gpu]
+            [name, state, weight, class, queue, memory, gpu]
         }),
     );
 }

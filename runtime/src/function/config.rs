@@ -15,6 +15,8 @@ use crate::units::{Size, span};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FunctionConfig {
+    /// Whether it may be called without a key.
+    pub public: bool,
     /// Models that it may open, by name.
     pub models: Vec<String>,
     /// Whether it may load models from bytes of its own.
@@ -136,6 +138,7 @@ impl From<Class> for weir_gpu::Class {
 impl Default for FunctionConfig {
     fn default() -> Self {
         Self {
+            public: false,
             models: vec![],
             allow_model_bytes: false,
             device: Device::default(),

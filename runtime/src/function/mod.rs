@@ -155,6 +155,13 @@ impl Function {
         None
     }
 
+    /// Whether it may be called without a key: so it is if all revisions say so that get calls.
+    pub fn is_public(&self) -> bool {
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let mut called = state.traffic.iter().filter(|(_, weight)| *weight > 0).peekable();
+        called.peek().is_some() && called.all(|(revision, _)| revision.config.public)
+    }
+
     /// The function is gone: its revisions leave memory when their calls have ended.
     pub fn rest(&self) {
         for revision in self.revisions() {

@@ -21,7 +21,9 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime_wasi_http::WasiBody;
 
+use super::guard::{forbidden, no_key};
 use super::problem::{Code, Problem};
+use crate::access::Principal;
 use crate::admission::Refusal;
 use crate::function::{End, Function, NoAnswer, Revision, Ticket};
 use crate::limits::{Exceeded, Limit};
@@ -33,9 +35,33 @@ use crate::units::Size;
 pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Response, Problem> {
     let started = Instant::now();
     let (tenant, name, _) = split(request.uri().path());
-    let function = node.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
+    let principal = request.extensions().get::<Principal>();
+    let function = may_call(&node, principal, tenant, name)?;
     let call = Call { node, function, outcome: Outcome::Cancelled };
     call.run(request, started).await
+}
+
+/// The function that is meant, if whoever asks may call it. To those who may not, another tenant's functions are as ones
+/// that are not there.
+fn may_call(
+    node: &Node,
+    principal: Option<&Principal>,
+    tenant: &str,
+    name: &str,
+) -> Result<Arc<Function>, Problem> {
+    let function = node.functions.find(tenant, name).filter(|_| node.is_active(tenant));
+    if let Some(function) = function.as_ref().filter(|function| function.is_public()) {
+        return Ok(Arc::clone(function));
+    }
+    let principal = principal.ok_or_else(no_key)?;
+    let is_theirs = principal.tenant.as_ref().is_none_or(|own| **own == *tenant);
+    if !is_theirs {
+        return Err(Problem::no_function(name));
+    }
+    if !principal.may_call(name) {
+        return Err(forbidden(principal));
+    }
+    function.ok_or_else(|| Problem::no_function(name))
 }
 
 /// A call under way. Dropped before its end, it was its client that went away.
@@ -176,7 +202,13 @@ fn outcome(code: Code) -> Outcome {
         | Code::HeaderLimit
         | Code::OutboundLimit => Outcome::Failed,
         Code::RequestTimeout | Code::InferenceTimeout => Outcome::TimedOut,
-        Code::NotFound
+        Code::Unauthorized
+        | Code::Forbidden
+        | Code::TenantRequired
+        | Code::TenantSuspended
+        | Code::TooManyFailures
+        | Code::Conflict
+        | Code::NotFound
         | Code::MethodNotAllowed
         | Code::InvalidName
         | Code::InvalidRequest

@@ -15,35 +15,38 @@ use serde_json::{Value, json};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
+use super::guard::Tenant;
 use super::problem::{Code, Problem};
-use super::{FunctionName, tenant, upload};
+use super::{FunctionName, upload};
 use crate::function::{Function, RevisionRecord, Weight};
 use crate::name::Name;
 use crate::node::{Deployed, Node};
 
-fn find(node: &Node, name: &Name) -> Result<Arc<Function>, Problem> {
-    node.functions.find(&tenant()?, name).ok_or_else(|| Problem::no_function(name))
+fn find(node: &Node, tenant: &Name, name: &Name) -> Result<Arc<Function>, Problem> {
+    node.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))
 }
 
-fn url(function: &str) -> Result<String, Problem> {
-    Ok(format!("/fn/{}/{function}/", &*tenant()?))
+fn url(tenant: &str, function: &str) -> String {
+    format!("/fn/{tenant}/{function}/")
 }
 
 /// `POST /v1/functions/{name}/revisions`
 pub async fn deploy(
     State(node): State<Arc<Node>>,
+    tenant: Result<Tenant, Problem>,
     name: Result<FunctionName, Problem>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let FunctionName(name) = match name {
-        Ok(name) => name,
+    let (Tenant(tenant), FunctionName(name)) = match tenant.and_then(|tenant| Ok((tenant, name?))) {
+        Ok(meant) => meant,
         Err(problem) => return Err(upload::refused(problem, body).await),
     };
+    let url = url(&tenant, &name);
     let (place, body) = upload::place(&node, body).await?;
     let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
     // Detached, so that a client that goes away cannot leave a change half made.
-    let (tenant, change) = (tenant()?, Arc::clone(&node));
+    let change = Arc::clone(&node);
     let function = name.clone();
     let deploy = async move {
         let deployed = change.deploy(&tenant, &function, config, component).await;
@@ -62,7 +65,7 @@ pub async fn deploy(
         "bytes": record.bytes,
         "imports": record.imports,
         "config": record.config,
-        "url": url(&name)?,
+        "url": url,
     });
     Ok((status, Json(body)).into_response())
 }
@@ -78,7 +81,7 @@ fn state(function: &Function) -> (&'static str, Option<String>) {
     ("zero", None)
 }
 
-fn summary(function: &Function) -> Result<Value, Problem> {
+fn summary(function: &Function) -> Value {
     let (state, reason) = state(function);
     let cold_starts: u64 = function.revisions().iter().map(|revision| revision.cold_starts()).sum();
     let (calls, failures) = function.counts();
@@ -88,28 +91,29 @@ fn summary(function: &Function) -> Result<Value, Problem> {
         "calls": calls,
         "failures": failures,
         "cold_starts": cold_starts,
-        "url": url(&function.name)?,
+        "url": url(&function.tenant, &function.name),
     });
     if let (Some(reason), Some(fields)) = (reason, summary.as_object_mut()) {
         fields.insert("reason".to_owned(), reason.into());
     }
-    Ok(summary)
+    summary
 }
 
 /// `GET /v1/functions`
-pub async fn list(State(node): State<Arc<Node>>) -> Result<Json<Value>, Problem> {
-    let functions = node.functions.of(&tenant()?);
-    let functions = functions.iter().map(|function| summary(function)).collect::<Result<Vec<_>, _>>()?;
-    Ok(Json(json!({ "functions": functions })))
+pub async fn list(State(node): State<Arc<Node>>, Tenant(tenant): Tenant) -> Json<Value> {
+    let functions = node.functions.of(&tenant);
+    let functions: Vec<Value> = functions.iter().map(|function| summary(function)).collect();
+    Json(json!({ "functions": functions }))
 }
 
 /// `GET /v1/functions/{name}`
 pub async fn show(
     State(node): State<Arc<Node>>,
+    Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
 ) -> Result<Json<Value>, Problem> {
-    let function = find(&node, &name)?;
-    let mut status = summary(&function)?;
+    let function = find(&node, &tenant, &name)?;
+    let mut status = summary(&function);
     let record = node.record(&function)?;
     let revisions: Vec<Value> = record.revisions.iter().map(|record| revision(&function, record)).collect();
     if let Some(fields) = status.as_object_mut() {
@@ -143,9 +147,10 @@ fn revision(function: &Function, record: &RevisionRecord) -> Value {
 /// `DELETE /v1/functions/{name}`
 pub async fn delete(
     State(node): State<Arc<Node>>,
+    Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
 ) -> Result<StatusCode, Problem> {
-    node.delete_function(&tenant()?, &name).await?;
+    node.delete_function(&tenant, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -159,11 +164,12 @@ pub struct Traffic {
 /// `PUT /v1/functions/{name}/traffic`
 pub async fn traffic(
     State(node): State<Arc<Node>>,
+    Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
     request: Request,
 ) -> Result<Json<Value>, Problem> {
     let Traffic { traffic } = upload::json(&node, request).await?;
-    node.set_traffic(&tenant()?, &name, traffic.clone()).await?;
+    node.set_traffic(&tenant, &name, traffic.clone()).await?;
     Ok(Json(json!({ "traffic": traffic })))
 }
 
@@ -186,10 +192,11 @@ impl Default for LogQuery {
 /// `GET /v1/functions/{name}/logs`: recent lines as JSON, or all from now on as server-sent events.
 pub async fn logs(
     State(node): State<Arc<Node>>,
+    Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let function = find(&node, &name)?;
+    let function = find(&node, &tenant, &name)?;
     let Query(LogQuery { follow, tail }) =
         query.map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
     let log = Arc::clone(&function.log);

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! serve.rs       connections
+//! guard.rs       what each route asks for, and the look at a request's key
 //! call.rs        a call of a function, down to its sandbox and back
 //! functions.rs   deploy, list, status, traffic, logs, delete
 //! models.rs      upload, configure, list, signature, delete
 //! tenants.rs     what tenants may have
+//! keys.rs        who may come in
 //! devices.rs     what the devices do, and for whom
 //! upload.rs      bodies: those that go to disk, and JSON
 //! problem.rs     every refusal's shape
@@ -14,6 +16,8 @@
 mod call;
 mod devices;
 mod functions;
+mod guard;
+mod keys;
 mod models;
 pub mod problem;
 pub mod serve;
@@ -25,12 +29,14 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post, put};
+use axum::routing::{any, delete, get, post, put};
 use http::header;
 use http::request::Parts;
 
+use crate::access::Right;
 use crate::name::Name;
 use crate::node::Node;
+use guard::{Needs, Routes};
 use problem::{Code, Problem};
 use upload::CONFIG_BYTES;
 
@@ -40,35 +46,52 @@ pub const DEV_TENANT: &str = "default";
 /// The longest body of JSON that is not part of a deploy: a traffic split, a model's or a tenant's configuration.
 const JSON_BYTES: usize = 64 << 10;
 
-/// All routes. Bodies have no general limit here: each route that reads one sets its own.
-pub fn router(node: Arc<Node>) -> Router {
+/// All routes, with their methods and paths. Bodies have no general limit here: each route that reads one sets its own.
+pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
     // The parts have limits of their own; this one is for what is between them.
     let deploy_bytes =
         node.settings.limits.component_bytes.as_usize().saturating_add(2 * CONFIG_BYTES.as_usize());
     let deploys = DefaultBodyLimit::max(deploy_bytes);
     let small = DefaultBodyLimit::max(JSON_BYTES);
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(|| async { "ok\n" }))
-        .route("/metrics", get(metrics))
-        .route("/v1/functions", get(functions::list))
-        .route("/v1/functions/{name}", get(functions::show).delete(functions::delete))
-        .route("/v1/functions/{name}/revisions", post(functions::deploy).layer(deploys))
-        .route("/v1/functions/{name}/traffic", put(functions::traffic).layer(small))
-        .route("/v1/functions/{name}/logs", get(functions::logs))
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{name}", get(models::show).put(models::upload).delete(models::delete))
-        .route("/v1/models/{name}/config", put(models::configure).layer(small))
-        .route("/v1/tenants", get(tenants::list))
-        .route("/v1/tenants/{name}", get(tenants::show).put(tenants::set).layer(small))
-        .route("/v1/devices", get(devices::show))
-        .route("/fn/{*call}", any(call::call))
+    let needs = Needs::Right;
+    let (router, routes) = Routes::new(Arc::clone(&node))
+        .on("GET", "/healthz", Needs::Nothing, get(|| async { "ok\n" }))
+        .on("GET", "/readyz", Needs::Nothing, get(|| async { "ok\n" }))
+        .on("GET", "/metrics", needs(Right::Observe), get(metrics))
+        .on("GET", "/v1/functions", needs(Right::Read), get(functions::list))
+        .on("GET", "/v1/functions/{name}", needs(Right::Read), get(functions::show))
+        .on("DELETE", "/v1/functions/{name}", needs(Right::Deploy), delete(functions::delete))
+        .on(
+            "POST",
+            "/v1/functions/{name}/revisions",
+            needs(Right::Deploy),
+            post(functions::deploy).layer(deploys),
+        )
+        .on("PUT", "/v1/functions/{name}/traffic", needs(Right::Deploy), put(functions::traffic).layer(small))
+        .on("GET", "/v1/functions/{name}/logs", needs(Right::Read), get(functions::logs))
+        .on("GET", "/v1/models", needs(Right::Read), get(models::list))
+        .on("GET", "/v1/models/{name}", needs(Right::Read), get(models::show))
+        .on("PUT", "/v1/models/{name}", needs(Right::Deploy), put(models::upload))
+        .on("DELETE", "/v1/models/{name}", needs(Right::Deploy), delete(models::delete))
+        .on("PUT", "/v1/models/{name}/config", needs(Right::Deploy), put(models::configure).layer(small))
+        .on("GET", "/v1/tenants", needs(Right::Observe), get(tenants::list))
+        .on("GET", "/v1/tenants/{name}", needs(Right::Read), get(tenants::show))
+        .on("PUT", "/v1/tenants/{name}", needs(Right::Operate), put(tenants::set).layer(small))
+        .on("GET", "/v1/keys", needs(Right::Manage), get(keys::list))
+        .on("POST", "/v1/keys", needs(Right::Manage), post(keys::make).layer(small))
+        .on("DELETE", "/v1/keys/{id}", needs(Right::Manage), delete(keys::revoke))
+        .on("POST", "/v1/keys/{id}/rotate", needs(Right::Manage), post(keys::rotate).layer(small))
+        .on("GET", "/v1/devices", needs(Right::Observe), get(devices::show))
+        .on("ANY", "/fn/{*call}", Needs::Call, any(call::call))
+        .done();
+    let router = router
         .fallback(|| async { Problem::new(Code::NotFound, "there is no such route") })
         .method_not_allowed_fallback(|| async {
             Problem::new(Code::MethodNotAllowed, "this route does not have that method; see the Allow header")
         })
         .layer(DefaultBodyLimit::disable())
-        .with_state(node)
+        .with_state(node);
+    (router, routes)
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Result<Response, Problem> {
@@ -78,11 +101,6 @@ async fn metrics(State(node): State<Arc<Node>>) -> Result<Response, Problem> {
         .map_err(|error| Problem::internal(&error.into()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
-}
-
-/// The tenant that a request acts for. There are no keys yet, so it is always the same one.
-fn tenant() -> Result<Name, Problem> {
-    Name::function(DEV_TENANT).map_err(|reason| Problem::new(Code::InvalidName, reason))
 }
 
 /// The name of a function, from a route's path.

@@ -12,8 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use weir_gpu::{Format, ResidentGraph, SYSTEM};
 
+use super::guard::Tenant;
 use super::problem::{Code, Problem};
-use super::{ModelName, tenant, upload};
+use super::{ModelName, upload};
+use crate::access::{Principal, Right};
 use crate::model::{Model, ModelConfig};
 use crate::name::Name;
 use crate::node::Node;
@@ -55,18 +57,19 @@ pub fn is_of(graph: &ResidentGraph, model: &Model) -> bool {
 /// `PUT /v1/models/{name}?format=onnx`
 pub async fn upload(
     State(node): State<Arc<Node>>,
+    tenant: Result<Tenant, Problem>,
     name: Result<ModelName, Problem>,
     query: Result<Query<UploadQuery>, QueryRejection>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (name, format) = match meant(name, query) {
+    let (Tenant(tenant), (name, format)) = match tenant.and_then(|tenant| Ok((tenant, meant(name, query)?))) {
         Ok(meant) => meant,
         Err(problem) => return Err(upload::refused(problem, body).await),
     };
     let (place, body) = upload::place(&node, body).await?;
     let upload = upload::model(&node, body).await?;
     // Detached, so that a client that goes away cannot leave a change half made.
-    let (tenant, change) = (tenant()?, Arc::clone(&node));
+    let change = Arc::clone(&node);
     let put = async move {
         let model = change.put_model(&tenant, &name, format, upload).await;
         drop(place);
@@ -79,11 +82,17 @@ pub async fn upload(
 /// `PUT /v1/models/{name}/config`
 pub async fn configure(
     State(node): State<Arc<Node>>,
+    Tenant(tenant): Tenant,
+    principal: Principal,
     ModelName(name): ModelName,
     request: Request,
 ) -> Result<Json<Value>, Problem> {
     let config: ModelConfig = upload::json(&node, request).await?;
-    let model = node.configure_model(&tenant()?, &name, config).await?;
+    if config.is_public() && !principal.may(Right::Operate) {
+        let detail = "visibility: only the operator makes a model public";
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    let model = node.configure_model(&tenant, &name, config).await?;
     Ok(Json(view(&model, &node.service.stats().resident)))
 }
 
@@ -103,24 +112,29 @@ fn meant(
 }
 
 /// `GET /v1/models`
-pub async fn list(State(node): State<Arc<Node>>) -> Result<Json<Value>, Problem> {
+pub async fn list(State(node): State<Arc<Node>>, Tenant(tenant): Tenant) -> Json<Value> {
     let resident = node.service.stats().resident;
-    let models = node.models.of(&tenant()?);
+    let models = node.models.of(&tenant);
     let models: Vec<Value> = models.iter().map(|model| view(model, &resident)).collect();
-    Ok(Json(json!({ "models": models })))
+    Json(json!({ "models": models }))
 }
 
 /// `GET /v1/models/{name}`
-pub async fn show(State(node): State<Arc<Node>>, ModelName(name): ModelName) -> Result<Json<Value>, Problem> {
-    let model = node.models.find(&tenant()?, &name).ok_or_else(|| Problem::no_model(&name))?;
+pub async fn show(
+    State(node): State<Arc<Node>>,
+    Tenant(tenant): Tenant,
+    ModelName(name): ModelName,
+) -> Result<Json<Value>, Problem> {
+    let model = node.models.find(&tenant, &name).ok_or_else(|| Problem::no_model(&name))?;
     Ok(Json(view(&model, &node.service.stats().resident)))
 }
 
 /// `DELETE /v1/models/{name}`
 pub async fn delete(
     State(node): State<Arc<Node>>,
+    Tenant(tenant): Tenant,
     ModelName(name): ModelName,
 ) -> Result<StatusCode, Problem> {
-    node.delete_model(&tenant()?, &name).await?;
+    node.delete_model(&tenant, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -14,6 +14,12 @@ use crate::preparation::Unprepared;
 /// The stable codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
+    Unauthorized,
+    Forbidden,
+    TenantRequired,
+    TenantSuspended,
+    TooManyFailures,
+    Conflict,
     NotFound,
     MethodNotAllowed,
     InvalidName,
@@ -71,6 +77,25 @@ impl Code {
         let row = |status, code, title| Row { status, code, title, retry_after: None };
         let later = |status, code, title, seconds| Row { status, code, title, retry_after: Some(seconds) };
         match self {
+            Self::Unauthorized => {
+                row(StatusCode::UNAUTHORIZED, "unauthorized", "There is no key, or one that is no good")
+            }
+            Self::Forbidden => row(StatusCode::FORBIDDEN, "forbidden", "The key is not for this"),
+            Self::TenantRequired => {
+                row(StatusCode::BAD_REQUEST, "tenant_required", "Whose things are meant is not said")
+            }
+            Self::TenantSuspended => {
+                row(StatusCode::FORBIDDEN, "tenant_suspended", "The tenant is suspended")
+            }
+            Self::TooManyFailures => later(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_failures",
+                "Too many wrong keys came from this address",
+                3,
+            ),
+            Self::Conflict => {
+                row(StatusCode::CONFLICT, "conflict", "It cannot be so while something else is")
+            }
             Self::NotFound => row(StatusCode::NOT_FOUND, "not_found", "There is no such thing"),
             Self::MethodNotAllowed => row(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -238,7 +263,13 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 47] = [
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::TenantRequired,
+        Self::TenantSuspended,
+        Self::TooManyFailures,
+        Self::Conflict,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::InvalidName,
@@ -340,6 +371,9 @@ impl IntoResponse for Problem {
         let mut response = (status, body.to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if let Some(seconds) = retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

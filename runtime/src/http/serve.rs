@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -14,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
 
+use super::guard::Peer;
 use crate::node::Node;
 
 /// Descriptors that are not for connections: files, pipes, mapped artifacts.
@@ -27,11 +31,13 @@ pub async fn serve(listener: TcpListener, node: Arc<Node>, router: Router) {
         let next = async {
             // Those beyond the most wait to be accepted, in the system's own queue.
             let permit = Arc::clone(&connections).acquire_owned().await.map_err(io::Error::other)?;
-            Ok::<_, io::Error>((listener.accept().await?.0, permit))
+            Ok::<_, io::Error>((listener.accept().await?, permit))
         };
         tokio::select! {
             next = next => match next {
-                Ok((stream, permit)) => connection(stream, permit, &node, router.clone(), &graceful),
+                Ok(((stream, peer), permit)) => {
+                    connection(stream, Peer(peer), permit, &node, router.clone(), &graceful);
+                }
                 Err(error) => {
                     // Most often there is no descriptor left for it; others will be given back.
                     tracing::warn!(%error, "a connection cannot be accepted");
@@ -49,6 +55,7 @@ pub async fn serve(listener: TcpListener, node: Arc<Node>, router: Router) {
 
 fn connection(
     stream: TcpStream,
+    peer: Peer,
     permit: OwnedSemaphorePermit,
     node: &Arc<Node>,
     router: Router,
@@ -66,7 +73,10 @@ fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(config.head_timeout)
         .max_header_size(config.head_bytes.as_usize())
-        .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(Box::pin(stream)),
+            From { peer, inner: TowerToHyperService::new(router) },
+        );
     let (serving, counted) = (graceful.watch(serving), node.telemetry.connection());
     tokio::spawn(async move {
         if let Err(error) = serving.await {
@@ -74,6 +84,23 @@ fn connection(
         }
         drop((permit, counted));
     });
+}
+
+/// Says of each request where it came from.
+struct From<S> {
+    peer: Peer,
+    inner: S,
+}
+
+impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for From<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+        request.extensions_mut().insert(self.peer);
+        self.inner.call(request)
+    }
 }
 
 /// The connections that this process has descriptors for, up to `wanted`. Source: getrlimit(2).

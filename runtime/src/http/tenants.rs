@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::problem::Problem;
 use super::{TenantName, upload};
+use crate::access::{Principal, Right};
 use crate::node::Node;
 use crate::tenant::ShareConfig;
 
@@ -16,6 +17,8 @@ fn view(node: &Node, tenant: &str) -> Value {
     let (share, set) = node.share(tenant);
     json!({
         "tenant": tenant,
+        "display_name": set.display_name,
+        "state": set.state,
         "weight": share.weight,
         "class": share.class,
         "queue": share.queue,
@@ -34,9 +37,11 @@ pub async fn list(State(node): State<Arc<Node>>) -> Json<Value> {
 /// `GET /v1/tenants/{name}`
 pub async fn show(
     State(node): State<Arc<Node>>,
+    principal: Principal,
     TenantName(name): TenantName,
 ) -> Result<Json<Value>, Problem> {
-    match node.tenants().contains(&*name) {
+    let is_theirs = principal.tenant.as_ref().is_none_or(|tenant| *tenant == name);
+    match (is_theirs || principal.may(Right::Operate)) && node.tenants().contains(&*name) {
         true => Ok(Json(view(&node, &name))),
         false => Err(Problem::no_tenant(&name)),
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::Node;
 use crate::config::TenantConfig;
-use crate::http::DEV_TENANT;
 use crate::http::problem::{Code, Problem};
 use crate::name::Name;
 use crate::tenant::{ShareConfig, TenantRecord};
@@ -38,7 +37,18 @@ impl Node {
     pub fn tenants(&self) -> BTreeSet<Arc<str>> {
         let kept = self.tenants.iter().map(|record| Arc::clone(record.key()));
         let have = self.functions.tenants().into_iter().chain(self.models.tenants());
-        kept.chain(have).chain([DEV_TENANT.into()]).collect()
+        let dev = self.access.dev_tenant().map(|tenant| (&**tenant).into());
+        kept.chain(have).chain(dev).collect()
+    }
+
+    /// Whether there is a tenant of this name.
+    pub fn has_tenant(&self, tenant: &str) -> bool {
+        self.tenants.contains_key(tenant) || self.access.dev_tenant().is_some_and(|dev| **dev == *tenant)
+    }
+
+    /// Whether a tenant's keys and functions work.
+    pub fn is_active(&self, tenant: &str) -> bool {
+        self.tenants.get(tenant).is_none_or(|record| record.share.state.is_active())
     }
 
     /// Sets what a tenant may have, in place of what was set before, from now on.
@@ -47,7 +57,7 @@ impl Node {
     /// For a value that is not allowed, with the field's name; nothing has changed then.
     pub async fn set_share(&self, tenant: &Name, share: ShareConfig) -> Result<(), Problem> {
         let refused = |reason| Problem::new(Code::InvalidConfig, reason);
-        share.over(&self.settings.tenant).check().map_err(refused)?;
+        share.check(&self.settings.tenant).map_err(refused)?;
         let _change = self.changes.lock().await;
         let mut record = match self.tenants.get(&**tenant) {
             Some(record) => record.clone(),

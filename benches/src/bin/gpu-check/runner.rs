@@ -121,8 +121,11 @@ impl Runner<'_> {
             }
         }
         let status = process.0.wait()?;
-        anyhow::ensure!(status.success(), "its process ended with {status}");
-        anyhow::ensure!(is_done, "its process ended in the middle");
+        anyhow::ensure!(is_done, "its process ended in the middle, with {status}");
+        // All has been looked at; a driver's libraries may still fail while the process goes.
+        if !status.success() {
+            eprintln!("  its process ended with {status} after that");
+        }
         Ok(no_gpu)
     }
 }

@@ -8,7 +8,7 @@ use std::panic::resume_unwind;
 
 use tract_onnx::prelude::{TValue, TVec};
 
-use super::{Accelerator, failed};
+use super::{Accelerator, EngineError, failed};
 use crate::Error;
 use crate::backend::Between;
 
@@ -38,10 +38,22 @@ impl<'a> Away<'a> {
 
     /// What an operator's panic means. One that nobody knows goes on.
     pub fn of_panic(&self, panic: Box<dyn Any + Send>) -> Error {
-        match self.accelerator.and_then(|accelerator| accelerator.of_panic(&*panic, self.bytes)) {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        match text.and_then(|text| self.of_failure(text)) {
             Some(error) => error,
             None => resume_unwind(panic),
         }
+    }
+
+    /// What an operator's error means.
+    pub fn of_error(&self, error: EngineError) -> Error {
+        let known = self.of_failure(&format!("{error:#}"));
+        known.unwrap_or_else(|| failed(error))
+    }
+
+    fn of_failure(&self, text: &str) -> Option<Error> {
+        self.accelerator.and_then(|accelerator| accelerator.of_failure(text, self.bytes))
     }
 
     fn end(&mut self) -> Result<(), Error> {
@@ -83,7 +95,6 @@ impl Drop for Away<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::any::Any;
     use std::sync::Mutex;
 
     use tract_onnx::prelude::{TractResult, TypedModel};
@@ -121,9 +132,8 @@ mod tests {
             Ok(value)
         }
 
-        fn of_panic(&self, panic: &(dyn Any + Send), bytes: u64) -> Option<Error> {
-            let text = panic.downcast_ref::<&str>()?;
-            (*text == "no memory").then_some(Error::DeviceMemory { requested: bytes, used: 1, limit: 2 })
+        fn of_failure(&self, text: &str, bytes: u64) -> Option<Error> {
+            (text == "no memory").then_some(Error::DeviceMemory { requested: bytes, used: 1, limit: 2 })
         }
     }
 
@@ -175,6 +185,8 @@ mod tests {
         away.before(42).unwrap();
         let known = away.of_panic(Box::new("no memory"));
         assert_eq!(known, Error::DeviceMemory { requested: 42, used: 1, limit: 2 });
+        assert_eq!(away.of_error(EngineError::msg("no memory")), known);
+        assert_eq!(away.of_error(EngineError::msg("else")), Error::Engine("else".to_owned()));
         let unknown = std::panic::AssertUnwindSafe(|| away.of_panic(Box::new("else")));
         assert_eq!(std::panic::catch_unwind(unknown).unwrap_err().downcast_ref(), Some(&"else"));
     }

@@ -31,7 +31,7 @@ use tract_onnx::tract_hir::infer::InferenceFact;
 
 use self::per_shape::PerShape;
 use self::plan::TractPlan;
-use super::{Backend, Graph, Nobody, Parsed, Plan, Shapes};
+use super::{Backend, Book, Graph, Nobody, Parsed, Plan, Shapes};
 use crate::Error;
 use crate::examine::{ModelLimits, Report};
 use crate::model::{Dim, Format, Signature, TensorSpec};
@@ -74,9 +74,9 @@ pub(crate) trait Accelerator: Send + Sync {
     /// A tensor that has nothing in the device's memory any more.
     fn bring_back(&self, value: TValue) -> Result<TValue, EngineError>;
 
-    /// What an operator's panic means, if this device knows it: an allocation that failed, by an operator that was to
-    /// have `bytes` in all.
-    fn of_panic(&self, panic: &(dyn Any + Send), bytes: u64) -> Option<Error>;
+    /// What an operator's failure means, if this device knows it by its text: an allocation that failed, by an operator that
+    /// was to have `bytes` in all.
+    fn of_failure(&self, text: &str, bytes: u64) -> Option<Error>;
 }
 
 /// The engine for one device: for the cores of the host where there is no accelerator.
@@ -199,7 +199,8 @@ impl ParsedOnnx {
                 let per_shape = PerShape::new(model.clone(), Arc::clone(outputs), self.engine.clone());
                 // Where only batches vary, single requests are by far the likeliest shape: it is ready before it is asked.
                 if !inputs.iter().any(|input| varies(input.shape.get(1..).unwrap_or_default())) {
-                    per_shape.plan(single(inputs)).map_err(per_shape::Failure::of_load)?;
+                    // Its bytes are booked with the graph's.
+                    per_shape.plan(single(inputs), &mut unbooked).map_err(per_shape::Failure::of_load)?;
                 }
                 Form::PerShape(Box::new(per_shape))
             }
@@ -229,6 +230,11 @@ impl Parsed for ParsedOnnx {
     }
 }
 
+/// Where nobody keeps books, or has done so already.
+fn unbooked(_: u64) -> Result<Box<dyn Any + Send + Sync>, Error> {
+    Ok(Box::new(()))
+}
+
 fn varies(axes: &[Dim]) -> bool {
     axes.iter().any(|dim| !matches!(dim, Dim::Fixed(_)))
 }
@@ -251,7 +257,7 @@ impl TractGraph {
             operator_cost: demand.operator_cost,
         };
         let zeros = self.zeros(&shapes, limits)?;
-        let prepared = catch_unwind(AssertUnwindSafe(|| self.plan(shapes.clone())))
+        let prepared = catch_unwind(AssertUnwindSafe(|| self.plan(shapes.clone(), &mut unbooked)))
             .unwrap_or_else(|panic| Err(Error::from_panic(&*panic)));
         let plan = match prepared {
             Ok(plan) => plan,
@@ -284,13 +290,15 @@ impl TractGraph {
         self.signature.order_inputs(named.collect::<Result<_, Error>>()?)
     }
 
-    fn plan(&self, shapes: Shapes) -> Result<Arc<TractPlan>, Error> {
+    fn plan(&self, shapes: Shapes, book: &mut Book<'_>) -> Result<Arc<TractPlan>, Error> {
         match &self.form {
             Form::Symbolic(plan) => {
                 plan.demand(&shapes)?;
                 Ok(Arc::clone(plan))
             }
-            Form::PerShape(plans) => plans.plan(shapes.clone()).map_err(|failure| failure.of_shapes(&shapes)),
+            Form::PerShape(plans) => {
+                plans.plan(shapes.clone(), book).map_err(|failure| failure.of_shapes(&shapes))
+            }
         }
     }
 }
@@ -310,8 +318,8 @@ impl Graph for TractGraph {
         }
     }
 
-    fn prepare(&self, shapes: Shapes) -> Result<Arc<dyn Plan>, Error> {
-        self.plan(shapes).map(|plan| plan as Arc<dyn Plan>)
+    fn prepare(&self, shapes: Shapes, book: &mut Book<'_>) -> Result<Arc<dyn Plan>, Error> {
+        self.plan(shapes, book).map(|plan| plan as Arc<dyn Plan>)
     }
 
     fn made_per_shape(&self) -> bool {

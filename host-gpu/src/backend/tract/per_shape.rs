@@ -8,7 +8,7 @@ use tract_onnx::tract_hir::infer::ShapeFactoid;
 use super::plan::TractPlan;
 use super::{EngineError, Outputs, Shapes, Tract, are_shapes_of, invalid, lock, text};
 use crate::Error;
-use crate::backend::MAX_PLANS;
+use crate::backend::{Book, MAX_PLANS};
 use crate::tensor::Tensor;
 
 pub(super) struct PerShape {
@@ -59,7 +59,7 @@ impl PerShape {
     }
 
     /// The plan for inputs of these shapes: one that is kept, or a new one. The door asks for one at a time.
-    pub fn plan(&self, shapes: Shapes) -> Result<Arc<TractPlan>, Failure> {
+    pub fn plan(&self, shapes: Shapes, book: &mut Book<'_>) -> Result<Arc<TractPlan>, Failure> {
         if let Some(plan) = self.find(|kept| *kept == shapes) {
             return Ok(plan);
         }
@@ -73,6 +73,7 @@ impl PerShape {
         let model = self.engine.translated(model).map_err(Failure::Ours)?;
         let plan = TractPlan::new(model, Arc::clone(&self.outputs), self.engine.clone());
         let plan = plan.map_err(Failure::Ours)?;
+        plan.has(book(plan.weights()).map_err(Failure::Ours)?);
         let mut plans = lock(&self.plans);
         if plans.len() >= MAX_PLANS {
             plans.remove(0);

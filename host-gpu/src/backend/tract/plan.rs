@@ -1,9 +1,10 @@
 //! A model prepared for certain shapes, or for all of them.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tract_onnx::prelude::{IntoRunnable, SymbolValues, TValue, TVec, TypedModel, TypedRunnableModel};
@@ -39,6 +40,8 @@ pub(super) struct TractPlan {
     weights: u64,
     /// Where tensors' sizes depend on data.
     watch: Option<Watch>,
+    /// Let go with the plan, after all else of it.
+    held: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// What the plan needs, and whether that is within the limits.
@@ -89,12 +92,27 @@ impl TractPlan {
         let steady = steady && watch.is_none();
         let last_run = AtomicU64::new(u64::MAX);
         let weights = demand::constants(model);
-        Ok(Arc::new(Self { runnable, steady, last_run, outputs, engine, judged, weights, watch }))
+        Ok(Arc::new(Self {
+            runnable,
+            steady,
+            last_run,
+            outputs,
+            engine,
+            judged,
+            weights,
+            watch,
+            held: OnceLock::new(),
+        }))
     }
 
     /// Bytes of its constants.
     pub fn weights(&self) -> u64 {
         self.weights
+    }
+
+    /// Has something be let go when the plan is. What was given before stays.
+    pub fn has(&self, held: Box<dyn Any + Send + Sync>) {
+        let _ = self.held.set(held);
     }
 
     /// The verdict on these inputs' shapes, if there is one already.
@@ -179,7 +197,8 @@ impl TractPlan {
             })
         };
         let outputs = match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(outputs) => away.bring_back(outputs.map_err(failed)?)?,
+            Ok(Ok(outputs)) => away.bring_back(outputs)?,
+            Ok(Err(error)) => return Err(away.of_error(error)),
             Err(panic) => return Err(away.of_panic(panic)),
         };
         let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);

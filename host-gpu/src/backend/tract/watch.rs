@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use tract_onnx::prelude::{IntoArcTensor, TValue, TypedModel};
 use tract_onnx::tract_core::internal::{Symbol, SymbolValues, TypedFact};
+use tract_onnx::tract_core::ops::array::Topk;
 use tract_onnx::tract_core::ops::konst::Const;
 use tract_onnx::tract_core::ops::logic::IfThenElse;
 use tract_onnx::tract_core::ops::scan::{OptScan, Scan};
@@ -56,7 +57,10 @@ impl Watch {
         check_bounded(model, order, &inputs, false)?;
         let late = order.iter().filter_map(|id| model.nodes().get(*id)).any(|node| {
             let unknown = node.outputs.iter().flat_map(|output| output.fact.shape.iter());
-            operator::depends_on_data(node)
+            // Of how many are to be the largest, a constant tells before any data does.
+            let told =
+                node.op_is::<Topk>() && node.outputs.iter().all(|output| output.fact.shape.is_concrete());
+            !told && operator::depends_on_data(node)
                 || unknown.flat_map(|dim| dim.symbols()).any(|symbol| !inputs.contains(&symbol))
         });
         let watch = || Self { releases: demand::releases(model, order), constants: demand::constants(model) };

@@ -28,8 +28,14 @@ pub(super) type Node = tract_onnx::prelude::Node<TypedFact, Box<dyn TypedOp>>;
 /// The most elements of a tensor, along an axis and in all. Kernels count in 32 bits and add strides to that.
 const MOST: usize = 1 << 30;
 
+/// The most rows and columns of a product.
+const MOST_SIDE: usize = 1 << 24;
+
 /// The most products of one operator: they are a dimension of a launch.
 const MOST_PRODUCTS: usize = u16::MAX as usize;
+
+/// The most that a window, its steps and its padding may be: two of them are multiplied in 32 bits.
+const MOST_WINDOW: usize = 1 << 15;
 
 /// Attention in one operator, as the engine calls it.
 const ATTENTION: &str = "SDPA";
@@ -171,16 +177,16 @@ fn place<'a>(model: &'a TypedModel, node: &Node) -> Result<Place, Error> {
         return refused("is attention in one piece, whose kernel does not check its mask");
     }
     if let Some(product) = node.op_as::<PrefixMatMul>() {
-        return match is_float(&inputs) {
-            false if plain => Ok(Place::Cpu),
-            true if plain && product_fits(product, &inputs) => Ok(Place::Device),
-            _ => refused("multiplies what does not fit, or is packed"),
+        // On the CPU, this form of it takes no whole numbers.
+        return match plain && product_fits(product, &inputs) {
+            true => Ok(Place::Device),
+            false => refused("multiplies what does not fit, is packed, or is no floating point"),
         };
     }
     if let Some(conv) = node.op_as::<Conv>() {
         return match inputs.first().is_some_and(|input| is_half_or_single(input.dtype)) {
             false => Ok(Place::Cpu),
-            true if plain && conv_fits(conv, &inputs) => Ok(Place::Device),
+            true if plain && conv_fits(conv, &inputs, is_zero(facts.get(2))) => Ok(Place::Device),
             true => refused("convolves what does not fit"),
         };
     }
@@ -193,9 +199,16 @@ fn place<'a>(model: &'a TypedModel, node: &Node) -> Result<Place, Error> {
 /// Whether an operator that may run on either is known to stay within its tensors.
 fn stays_within(node: &Node, inputs: &[Tensor<'_>]) -> bool {
     let output = node.outputs.first().and_then(|output| output.fact.shape.as_concrete()).unwrap_or_default();
-    if node.op_is::<TypedBinOp>() {
+    if let Some(binary) = node.op_as::<TypedBinOp>() {
         // The kernel goes by the first one's type.
-        return of_one_type(inputs);
+        let Some(first) = inputs.first() else { return false };
+        return of_one_type(inputs) && has_kernel(binary.0.name(), first.dtype) && fits_a_grid(output);
+    }
+    if node.op_is::<Iff>() {
+        return fits_a_grid(output);
+    }
+    if let Some(softmax) = node.op_as::<Softmax>() {
+        return softmax.axes.len() == 1 && softmax.quant_output_dt.is_none();
     }
     if let Some(concat) = node.op_as::<TypedConcat>() {
         return of_one_type(inputs) && concat_fits(concat.axis, inputs, output);
@@ -212,9 +225,7 @@ fn stays_within(node: &Node, inputs: &[Tensor<'_>]) -> bool {
     }
     node.op_is::<ElementWiseOp>()
         || node.op_is::<Cast>()
-        || node.op_is::<Iff>()
         || node.op_is::<Reduce>()
-        || node.op_is::<Softmax>()
         || node.op_is::<RmsNorm>()
         || node.op_is::<ScaledRmsNorm>()
         || node.op_is::<AxisOp>()
@@ -225,8 +236,28 @@ fn is_half_or_single(dtype: DatumType) -> bool {
     matches!(dtype, DatumType::F16 | DatumType::F32)
 }
 
-fn is_float(inputs: &[Tensor<'_>]) -> bool {
-    inputs.iter().any(|input| is_half_or_single(input.dtype))
+/// Whether there is a kernel for two of this type that gives what the CPU would: some go through `f32`.
+fn has_kernel(operator: &str, dtype: DatumType) -> bool {
+    match operator {
+        "Min" | "Max" | "Pow" => is_half_or_single(dtype),
+        "And" | "Or" => dtype == DatumType::Bool,
+        "BitAnd" | "BitOr" | "BitXor" => dtype.is_integer(),
+        _ => dtype.is_number(),
+    }
+}
+
+/// Whether kernels that put axes on a launch's can put these there.
+fn fits_a_grid(dims: &[usize]) -> bool {
+    const MOST_AXES: usize = 5;
+    let (outer, _) = dims.split_at(dims.len().saturating_sub(2));
+    dims.len() <= MOST_AXES
+        && outer.iter().fold(1_usize, |all, dim| all.saturating_mul(*dim)) <= MOST_PRODUCTS
+}
+
+/// Whether it is known to be nothing but zeros.
+fn is_zero(fact: Option<&&TypedFact>) -> bool {
+    let constant = fact.and_then(|fact| fact.konst.as_ref());
+    constant.is_some_and(|constant| constant.is_all_zero().unwrap_or(false))
 }
 
 fn of_one_type(inputs: &[Tensor<'_>]) -> bool {
@@ -262,19 +293,20 @@ fn product_fits(product: &PrefixMatMul, inputs: &[Tensor<'_>]) -> bool {
         && (a_outer == b_outer || products(a_outer) == 1 || products(b_outer) == 1)
         && products(a_outer).max(products(b_outer)) <= MOST_PRODUCTS
         && a_width == b_width
+        && [a_rows, a_columns, b_rows, b_columns].iter().all(|dim| **dim <= MOST_SIDE)
         && a.dtype == b.dtype
         && product.quantize_output.is_none()
         && is_half_or_single(a.dtype)
 }
 
 /// Input, kernel [outputs, inputs / group, ..], bias.
-fn conv_fits(conv: &Conv, inputs: &[Tensor<'_>]) -> bool {
+fn conv_fits(conv: &Conv, inputs: &[Tensor<'_>], has_no_bias: bool) -> bool {
     let [input, kernel, bias] = inputs else { return false };
     let spec = &conv.pool_spec;
     let (group, outputs, channels) = (conv.group, spec.output_channels, spec.input_channels);
     let rank = spec.kernel_shape.len();
     let small = |numbers: &[usize], least: usize| {
-        numbers.len() == rank && numbers.iter().all(|number| (least..=MOST).contains(number))
+        numbers.len() == rank && numbers.iter().all(|number| (least..=MOST_WINDOW).contains(number))
     };
     let padding = match &spec.padding {
         PaddingSpec::Explicit(before, after) | PaddingSpec::ExplicitOnnxPool(before, after, _) => {
@@ -295,7 +327,8 @@ fn conv_fits(conv: &Conv, inputs: &[Tensor<'_>]) -> bool {
         && channels.checked_rem(group) == Some(0)
         && dims.is_some_and(|dims| *dims.c() == channels && dims.hw_rank() == rank)
         && kernel_dims.as_deref() == Some(kernel.dims)
-        && (bias.dims.is_empty() || bias.dims == [outputs])
+        && (bias.dims == [outputs] || bias.dims.is_empty() && has_no_bias)
+        && small(&spec.kernel_shape, 1)
         && small(&spec.strides(), 1)
         && small(&spec.dilations(), 1)
         && padding
@@ -314,7 +347,7 @@ mod tests {
     use tract_onnx::tract_core::internal::{InletId, OutletId, ShapeFact};
     use tract_onnx::tract_core::ops::array::Gather;
     use tract_onnx::tract_core::ops::math;
-    use tract_onnx::tract_core::ops::nn::DataFormat;
+    use tract_onnx::tract_core::ops::nn::{DataFormat, SoftmaxKind};
 
     struct World {
         model: TypedModel,
@@ -355,6 +388,23 @@ mod tests {
         let mut mixed = of::<f32>(&[&[4]]);
         mixed.add::<u8>(&[4]);
         assert_eq!(mixed.place(math::add(), f32s(&[4])), Ok(Place::Cpu));
+    }
+
+    #[test]
+    fn what_a_kernel_would_count_otherwise_stays_on_the_cpu() {
+        let whole = of::<i64>(&[&[4], &[4]]).place(math::min(), i64::fact([4]));
+        assert_eq!(whole, Ok(Place::Cpu), "its kernel goes through f32");
+        assert_eq!(of::<i64>(&[&[4], &[4]]).place(math::add(), i64::fact([4])), Ok(Place::Device));
+        assert_eq!(of::<f32>(&[&[4], &[4]]).place(math::min(), f32s(&[4])), Ok(Place::Device));
+        let deep = [1_usize; 6];
+        assert_eq!(of::<f32>(&[&deep, &deep]).place(math::add(), f32s(&deep)), Ok(Place::Cpu));
+        let wide = [MOST_PRODUCTS + 1, 1, 1];
+        assert_eq!(of::<f32>(&[&wide, &wide]).place(math::add(), f32s(&wide)), Ok(Place::Cpu));
+        let softmax = |axes: &[usize]| {
+            let softmax = Softmax { axes: axes.into(), quant_output_dt: None, kind: SoftmaxKind::default() };
+            of::<f32>(&[&[2, 3, 4]]).place(softmax, f32s(&[2, 3, 4]))
+        };
+        assert_eq!((softmax(&[2]), softmax(&[1, 2])), (Ok(Place::Device), Ok(Place::Cpu)));
     }
 
     #[test]
@@ -422,7 +472,7 @@ mod tests {
             assert!(refused.contains("multiplies what does not fit"), "{refused}");
         }
         let whole = of::<i32>(&[&[1, 2, 7], &[1, 5, 7]]).place(product, i32::fact([1, 2, 5]));
-        assert_eq!(whole, Ok(Place::Cpu));
+        assert!(whole.is_err(), "on the CPU this form of it takes no whole numbers");
         let mut mixed = of::<f32>(&[&[1, 2, 7]]);
         mixed.add::<i8>(&[1, 5, 7]);
         assert!(mixed.place(product, f32s(&[1, 2, 5])).is_err());
@@ -447,12 +497,15 @@ mod tests {
             of::<f32>(&[&[1, 4, 8, 8], kernel, bias]).place(conv, f32s(&[1, 6, 6, 6]))
         };
         assert_eq!(placed(conv(1, &[0, 0], 1), &[6, 4, 3, 3], &[6]), Ok(Place::Device));
-        assert_eq!(placed(conv(2, &[1, 1], 1), &[6, 2, 3, 3], &[]), Ok(Place::Device));
+        assert_eq!(placed(conv(2, &[1, 1], 1), &[6, 2, 3, 3], &[6]), Ok(Place::Device));
         for (conv, kernel, bias) in [
             (conv(4, &[0, 0], 1), &[6, 1, 3, 3][..], &[6][..]),
             (conv(0, &[0, 0], 1), &[6, 4, 3, 3], &[6]),
             (conv(1, &[0, 0], 1), &[6, 3, 3, 3], &[6]),
             (conv(1, &[0, 0], 1), &[6, 4, 3, 3], &[5]),
+            // One number that is not known to be 0.
+            (conv(1, &[0, 0], 1), &[6, 4, 3, 3], &[]),
+            (conv(1, &[MOST_WINDOW + 1, 0], 1), &[6, 4, 3, 3], &[6]),
             (conv(1, &[usize::MAX, 0], 1), &[6, 4, 3, 3], &[6]),
             (conv(1, &[0], 1), &[6, 4, 3, 3], &[6]),
             (conv(1, &[0, 0], 0), &[6, 4, 3, 3], &[6]),

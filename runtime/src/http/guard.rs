@@ -1,0 +1,202 @@
+//! Who comes in: the routes, what each of them asks for, and the look at each request's key before its route is reached.
+//!
+//! A route is added with what it needs, and in no other way, so that none is forgotten. What it needs is looked at before
+//! a byte of the body is read. Whose things it is about follows from the key; only an operator, whose key is of no tenant,
+//! names a tenant, in the header `weir-tenant`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+use http::request::Parts;
+use http::{HeaderMap, header};
+
+use super::problem::{Code, Problem};
+use crate::access::{Access, Principal, Right, Role, Wrong, is_token};
+use crate::name::Name;
+use crate::node::Node;
+
+/// The header by which an operator says whose things it means.
+pub const TENANT: &str = "weir-tenant";
+
+/// What a route asks of whoever uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    Nothing,
+    /// A key with this right.
+    Right(Right),
+    /// What the function says that is called: it may be open to all.
+    Call,
+}
+
+/// All routes, as they are added.
+pub struct Routes {
+    node: Arc<Node>,
+    router: Router<Arc<Node>>,
+    /// Their methods, `ANY` for all, and paths.
+    list: Vec<(&'static str, &'static str)>,
+}
+
+/// Where a request came from, as its connection says.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub SocketAddr);
+
+impl Routes {
+    pub fn new(node: Arc<Node>) -> Self {
+        Self { node, router: Router::new(), list: Vec::new() }
+    }
+
+    /// A route with one method, as `handler` has it.
+    #[must_use]
+    pub fn on(
+        mut self,
+        method: &'static str,
+        path: &'static str,
+        needs: Needs,
+        handler: MethodRouter<Arc<Node>>,
+    ) -> Self {
+        let guard = Guard { node: Arc::clone(&self.node), needs };
+        self.router = self.router.route(path, handler.route_layer(from_fn_with_state(guard, look)));
+        self.list.push((method, path));
+        self
+    }
+
+    pub fn done(self) -> (Router<Arc<Node>>, Vec<(&'static str, &'static str)>) {
+        (self.router, self.list)
+    }
+}
+
+#[derive(Clone)]
+struct Guard {
+    node: Arc<Node>,
+    needs: Needs,
+}
+
+async fn look(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    let Guard { node, needs } = guard;
+    let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
+    match admit(&node, request.headers(), needs, peer) {
+        Ok(principal) => {
+            // Keys are ours: a function never sees one.
+            if token(request.headers()).is_some() {
+                request.headers_mut().remove(header::AUTHORIZATION);
+            }
+            if let Some(principal) = principal {
+                request.extensions_mut().insert(principal);
+            }
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// The key that a request carries, if it carries one of ours.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim_start();
+    (scheme.eq_ignore_ascii_case("bearer") && is_token(token)).then_some(token)
+}
+
+/// Who asks, if that is known, and may.
+fn admit(node: &Node, headers: &HeaderMap, needs: Needs, peer: IpAddr) -> Result<Option<Principal>, Problem> {
+    let (keys, failures) = match &node.access {
+        Access::Dev(tenant) => {
+            let role = Role::Operator;
+            return Ok(Some(Principal { key: None, role, tenant: Some(tenant.clone()), functions: None }));
+        }
+        Access::Keys { keys, failures } => (keys, failures),
+    };
+    let Some(token) = token(headers) else {
+        return match needs {
+            Needs::Nothing | Needs::Call => Ok(None),
+            Needs::Right(_) => Err(no_key()),
+        };
+    };
+    let principal = match keys.verify(token) {
+        Ok(principal) => principal,
+        Err(_) if needs == Needs::Nothing => return Ok(None),
+        Err(wrong) => {
+            tracing::warn!(%peer, %wrong, "a wrong key");
+            // Who has the secret of a key that has ended does not guess.
+            if wrong == Wrong::Unknown && failures.note(peer, Instant::now()).is_some() {
+                let detail = "too many wrong keys came from this address";
+                return Err(Problem::new(Code::TooManyFailures, detail));
+            }
+            return Err(Problem::new(Code::Unauthorized, wrong.to_string()));
+        }
+    };
+    if let Some(tenant) = &principal.tenant
+        && !node.is_active(tenant)
+    {
+        return Err(Problem::new(Code::TenantSuspended, format!("tenant `{tenant}` is suspended")));
+    }
+    match needs {
+        Needs::Right(right) if !principal.may(right) => Err(forbidden(&principal)),
+        _ => Ok(Some(principal)),
+    }
+}
+
+/// A request without a key, where one is needed.
+pub fn no_key() -> Problem {
+    Problem::new(Code::Unauthorized, "this needs a key: send it as `Authorization: Bearer weir_…`")
+}
+
+/// A request with a key that is not for this.
+pub fn forbidden(principal: &Principal) -> Problem {
+    let role = principal.role;
+    Problem::new(Code::Forbidden, format!("a key of role `{}` may not do this", role.name()))
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Principal {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(no_key)
+    }
+}
+
+/// The tenant whose things a request is about.
+pub struct Tenant(pub Name);
+
+impl FromRequestParts<Arc<Node>> for Tenant {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, node: &Arc<Node>) -> Result<Self, Problem> {
+        let principal = Principal::from_request_parts(parts, node).await?;
+        let tenant = meant(&principal, &parts.headers)?;
+        let tenant = tenant.ok_or_else(|| {
+            let detail =
+                format!("the key is of no tenant: name the one that is meant in the header `{TENANT}`");
+            Problem::new(Code::TenantRequired, detail)
+        })?;
+        if principal.tenant.is_none() && !node.has_tenant(&tenant) {
+            return Err(Problem::no_tenant(&tenant));
+        }
+        Ok(Self(tenant))
+    }
+}
+
+/// The tenant that a request means, if it means one: its key's own, or for a key of none the one that it names.
+///
+/// # Errors
+/// For a name that no tenant can have, or that is not the key's tenant.
+pub fn meant(principal: &Principal, headers: &HeaderMap) -> Result<Option<Name>, Problem> {
+    let named = match headers.get(TENANT) {
+        Some(value) => {
+            let name = value.to_str().unwrap_or_default();
+            Some(Name::tenant(name).map_err(|reason| Problem::new(Code::InvalidName, reason))?)
+        }
+        None => None,
+    };
+    match (&principal.tenant, named) {
+        (Some(own), Some(named)) if *own != named => Err(Problem::no_tenant(&named)),
+        (Some(own), _) => Ok(Some(own.clone())),
+        (None, named) => Ok(named),
+    }
+}

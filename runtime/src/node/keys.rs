@@ -1,0 +1,142 @@
+//! Keys: made, kept, rotated, revoked.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::Node;
+use crate::access::{Key, KeyRecord, Role, Token};
+use crate::http::problem::{Code, Problem};
+use crate::name::Name;
+
+/// The file with the first operator's key, in the data directory.
+const FIRST_KEY: &str = "operator.key";
+
+impl Node {
+    /// Reads the keys, and makes the first operator's if no operator has one.
+    pub(super) fn restore_keys(&self, data_dir: &Path) -> anyhow::Result<()> {
+        let Some(keys) = self.access.keys() else { return Ok(()) };
+        // One that cannot be read is named in the log, and opens nothing.
+        let (records, _) = self.key_index.all()?;
+        let mut operators = 0;
+        for record in records {
+            operators += usize::from(record.role == Role::Operator && record.revoked.is_none());
+            let id = record.id.clone();
+            match Key::new(record) {
+                Ok(key) => keys.put(key),
+                Err(error) => tracing::error!(id, %error, "a key cannot be restored"),
+            }
+        }
+        if operators == 0 {
+            let record = KeyRecord { label: "first".to_owned(), ..KeyRecord::of(Role::Operator, None) };
+            let (key, token) = Key::make(record)?;
+            let path = data_dir.join(FIRST_KEY);
+            write_secret(&path, token.as_str())
+                .with_context(|| format!("the operator's key cannot be written to {}", path.display()))?;
+            self.key_index.put(&key.record)?;
+            keys.put(key);
+            tracing::info!(path = %path.display(), "no operator has a key: there is one in this file now");
+        }
+        Ok(())
+    }
+
+    /// Makes a key, and keeps what is to be kept of it.
+    ///
+    /// # Errors
+    /// When its tenant is not there, or the disk cannot take it.
+    pub async fn make_key(&self, record: KeyRecord) -> Result<(KeyRecord, Token), Problem> {
+        let _change = self.changes.lock().await;
+        if let Some(tenant) = &record.tenant
+            && !self.has_tenant(tenant)
+        {
+            return Err(Problem::no_tenant(tenant));
+        }
+        let (key, token) = Key::make(record).map_err(|error| Problem::internal(&error))?;
+        let record = key.record.clone();
+        self.keep_key(key)?;
+        Ok((record, token))
+    }
+
+    /// Makes a key like this one, which itself ends after `overlap`.
+    ///
+    /// # Errors
+    /// When there is none, or it is no good any more, or the disk cannot take it.
+    pub async fn rotate_key(
+        &self,
+        id: &str,
+        tenant: Option<&Name>,
+        overlap: Duration,
+        by: Option<&str>,
+    ) -> Result<(KeyRecord, Token), Problem> {
+        let _change = self.changes.lock().await;
+        let mut old = self.key_record(id, tenant)?;
+        if old.revoked.is_some() {
+            return Err(Problem::new(Code::InvalidRequest, format!("key `{id}` has been revoked")));
+        }
+        let new = KeyRecord {
+            created: crate::now(),
+            created_by: by.map(str::to_owned),
+            expires: old.expires.clone(),
+            ..old.clone()
+        };
+        let (key, token) = Key::make(new).map_err(|error| Problem::internal(&error))?;
+        let record = key.record.clone();
+        self.keep_key(key)?;
+        old.expire_in(overlap);
+        self.keep_key(Key::new(old).map_err(|error| Problem::internal(&error))?)?;
+        Ok((record, token))
+    }
+
+    /// Revokes a key, at once and for good. One that has been revoked stays so.
+    ///
+    /// # Errors
+    /// When there is none, when it is the last one by which an operator could come in, or when the disk cannot take it.
+    pub async fn revoke_key(&self, id: &str, tenant: Option<&Name>) -> Result<(), Problem> {
+        let _change = self.changes.lock().await;
+        let record = self.key_record(id, tenant)?;
+        if record.revoked.is_some() {
+            return Ok(());
+        }
+        let others = |key: &Key| {
+            let record = &key.record;
+            let lasts = record.revoked.is_none() && record.expires.is_none();
+            record.role == Role::Operator && record.id != id && lasts
+        };
+        let others = self.access.keys().map(|keys| keys.list(others)).unwrap_or_default();
+        if record.role == Role::Operator && others.is_empty() {
+            let detail =
+                format!("`{id}` is the last operator's key that does not expire; make another one first");
+            return Err(Problem::new(Code::Conflict, detail));
+        }
+        let record = KeyRecord { revoked: Some(crate::now()), ..record };
+        self.keep_key(Key::new(record).map_err(|error| Problem::internal(&error))?)
+    }
+
+    /// A key of a tenant, or of anyone.
+    fn key_record(&self, id: &str, tenant: Option<&Name>) -> Result<KeyRecord, Problem> {
+        let found = self.access.keys().and_then(|keys| keys.find(id, tenant));
+        found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no key `{id}`")))
+    }
+
+    fn keep_key(&self, key: Key) -> Result<(), Problem> {
+        tokio::task::block_in_place(|| self.key_index.put(&key.record))?;
+        if let Some(keys) = self.access.keys() {
+            keys.put(key);
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file that only its owner can read, in place of one that is there.
+fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()
+}

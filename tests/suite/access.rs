@@ -1,0 +1,340 @@
+//! Who may do what, on a server that asks for keys.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use weir_tests::{Answer, Process, Server, guests};
+
+/// Somebody, by the key that they send, and for an operator the tenant that they mean.
+#[derive(Clone, Default)]
+struct Who {
+    key: Option<String>,
+    tenant: Option<&'static str>,
+}
+
+impl Who {
+    fn with(key: &str) -> Self {
+        Self { key: Some(key.to_owned()), tenant: None }
+    }
+
+    fn meaning(&self, tenant: &'static str) -> Self {
+        Self { tenant: Some(tenant), ..self.clone() }
+    }
+
+    async fn asks(&self, server: &Server, method: &str, path: &str, body: Option<Value>) -> Answer {
+        let mut request = server.request(Method::from_bytes(method.as_bytes()).unwrap(), path);
+        if let Some(key) = &self.key {
+            request = request.bearer_auth(key);
+        }
+        if let Some(tenant) = self.tenant {
+            request = request.header("weir-tenant", tenant);
+        }
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        server.send(request).await
+    }
+
+    /// Makes a key of a role.
+    async fn makes(&self, server: &Server, body: Value) -> Who {
+        let made = self.asks(server, "POST", "/v1/keys", Some(body)).await;
+        assert_eq!(made.status, 201, "{}", made.text());
+        Who::with(made.json["key"].as_str().unwrap())
+    }
+
+    fn id(&self) -> &str {
+        self.key.as_ref().unwrap().split('_').nth(1).unwrap()
+    }
+
+    async fn deploys(&self, server: &Server, name: &str, config: Value) {
+        let form = reqwest::multipart::Form::new()
+            .text("config", config.to_string())
+            .part("component", reqwest::multipart::Part::bytes(std::fs::read(guests::HELLO).unwrap()));
+        let request = server.request(Method::POST, &format!("/v1/functions/{name}/revisions"));
+        let request = request.bearer_auth(self.key.as_ref().unwrap()).multipart(form);
+        let deployed = server.send(request).await;
+        assert!([200, 201].contains(&deployed.status), "{}", deployed.text());
+    }
+}
+
+/// A server with tenants `acme` and `other`, and their operator.
+async fn two_tenants() -> (Server, Who) {
+    let (server, key) = Server::with_keys().await;
+    let operator = Who::with(&key);
+    for tenant in ["acme", "other"] {
+        let made = operator.asks(&server, "PUT", &format!("/v1/tenants/{tenant}"), Some(json!({}))).await;
+        assert_eq!(made.status, 200, "{}", made.text());
+    }
+    (server, operator)
+}
+
+/// What each role is answered on each route: `y` if it comes in, `n` if it is forbidden.
+/// The columns: operator, viewer of no tenant, admin, deployer, caller, viewer.
+const MATRIX: &[(&str, &str, &str)] = &[
+    ("GET", "/metrics", "yynnnn"),
+    ("GET", "/v1/functions", "yyyyny"),
+    ("GET", "/v1/functions/{name}", "yyyyny"),
+    ("DELETE", "/v1/functions/{name}", "ynyynn"),
+    ("POST", "/v1/functions/{name}/revisions", "ynyynn"),
+    ("PUT", "/v1/functions/{name}/traffic", "ynyynn"),
+    ("GET", "/v1/functions/{name}/logs", "yyyyny"),
+    ("GET", "/v1/models", "yyyyny"),
+    ("GET", "/v1/models/{name}", "yyyyny"),
+    ("PUT", "/v1/models/{name}", "ynyynn"),
+    ("DELETE", "/v1/models/{name}", "ynyynn"),
+    ("PUT", "/v1/models/{name}/config", "ynyynn"),
+    ("GET", "/v1/tenants", "yynnnn"),
+    ("GET", "/v1/tenants/{name}", "yyyyny"),
+    ("PUT", "/v1/tenants/{name}", "ynnnnn"),
+    ("GET", "/v1/keys", "ynynnn"),
+    ("POST", "/v1/keys", "ynynnn"),
+    ("DELETE", "/v1/keys/{id}", "ynynnn"),
+    ("POST", "/v1/keys/{id}/rotate", "ynynnn"),
+    ("GET", "/v1/devices", "yynnnn"),
+    ("ANY", "/fn/{*call}", "ynyyyn"),
+];
+
+/// Routes that ask for nothing.
+const OPEN: &[(&str, &str)] = &[("GET", "/healthz"), ("GET", "/readyz")];
+
+/// The path of a route with names that nothing has.
+fn concrete(path: &str) -> String {
+    path.replace("{name}", "nothing").replace("{id}", "nothing").replace("{*call}", "acme/nothing/")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_lets_in_who_it_is_for_and_nobody_else() {
+    let (server, operator) = two_tenants().await;
+    let of_acme = operator.meaning("acme");
+    let role = |role: &str| json!({ "role": role });
+    let admin = of_acme.makes(&server, role("admin")).await;
+    let mut all =
+        vec![of_acme.clone(), operator.makes(&server, role("viewer")).await.meaning("acme"), admin.clone()];
+    for name in ["deployer", "caller", "viewer"] {
+        all.push(admin.makes(&server, role(name)).await);
+    }
+    let revoked = admin.makes(&server, role("admin")).await;
+    let gone = admin.asks(&server, "DELETE", &format!("/v1/keys/{}", revoked.id()), None).await;
+    assert_eq!(gone.status, 204);
+    let expired = admin.makes(&server, json!({ "role": "admin", "expires_in": "0s" })).await;
+    let suspended = operator.meaning("other").makes(&server, role("admin")).await;
+    let body = json!({ "state": "suspended" });
+    assert_eq!(operator.asks(&server, "PUT", "/v1/tenants/other", Some(body)).await.status, 200);
+
+    let known = MATRIX.iter().map(|(method, path, _)| (*method, *path)).chain(OPEN.iter().copied());
+    let mut known: Vec<_> = known.collect();
+    known.sort_unstable();
+    let mut routes = server.routes.clone();
+    routes.sort_unstable();
+    assert_eq!(routes, known, "a route is missing from the table, or is not there any more");
+
+    for (method, path) in OPEN {
+        for who in [&Who::default(), &revoked, &suspended, &admin] {
+            assert_eq!(who.asks(&server, method, path, None).await.status, 200, "{path}");
+        }
+    }
+    for (method, path, expected) in MATRIX {
+        let (method, path) = (method.replace("ANY", "GET"), concrete(path));
+        let is_call = path.starts_with("/fn/");
+        for (who, expected) in all.iter().zip(expected.chars()) {
+            let answer = who.asks(&server, &method, &path, None).await;
+            let came_in = ![401, 403].contains(&answer.status);
+            assert_eq!(came_in, expected == 'y', "{method} {path} {expected}: {}", answer.text());
+            assert!(came_in || answer.code() == "forbidden", "{}", answer.text());
+            assert_ne!(answer.status, 500, "{method} {path}: {}", answer.text());
+        }
+        for (who, says) in [
+            (&Who::default(), "this needs a key"),
+            (&revoked, "the key has been revoked"),
+            (&expired, "the key has expired"),
+        ] {
+            let answer = who.asks(&server, &method, &path, None).await;
+            assert_eq!(
+                (answer.status, answer.code()),
+                (401, "unauthorized"),
+                "{method} {path}: {}",
+                answer.text()
+            );
+            assert!(answer.text().contains(says), "{method} {path}: {}", answer.text());
+            assert_eq!(answer.headers["www-authenticate"], "Bearer");
+        }
+        let answer = suspended.asks(&server, &method, &path, None).await;
+        assert_eq!((answer.status, answer.code()), (403, "tenant_suspended"), "{method} {path}");
+        if !is_call && all[2].key.is_some() {
+            // To name another tenant is to name one that is not there, whether it is or not.
+            for tenant in ["other", "nobody"] {
+                let answer = admin.meaning(tenant).asks(&server, &method, &path, None).await;
+                assert!(
+                    [403, 404].contains(&answer.status) || path == "/v1/tenants/nothing",
+                    "{method} {path}: {}",
+                    answer.text()
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_tenants_names_are_as_names_that_are_not_there() {
+    let (server, operator) = two_tenants().await;
+    let mine = operator.meaning("acme").makes(&server, json!({ "role": "admin" })).await;
+    let theirs = operator.meaning("other").makes(&server, json!({ "role": "admin" })).await;
+    theirs.deploys(&server, "hello", json!({})).await;
+    assert_eq!(theirs.asks(&server, "GET", "/fn/other/hello/", None).await.status, 200);
+    let ask = async |path: &str| {
+        let answer = mine.asks(&server, "GET", path, None).await;
+        (answer.status, answer.text().replace("hello", "NAME").replace("nothing", "NAME"))
+    };
+    for (there, nowhere) in [
+        ("/fn/other/hello/", "/fn/other/nothing/"),
+        ("/fn/other/hello/", "/fn/nobody/nothing/"),
+        ("/v1/functions/hello", "/v1/functions/nothing"),
+        ("/v1/tenants/other", "/v1/tenants/other"),
+    ] {
+        let (one, other) = (ask(there).await, ask(nowhere).await);
+        assert_eq!(one.0, 404, "{there}: {}", one.1);
+        assert_eq!(one, other, "{there}");
+    }
+    let id = theirs.id();
+    for (method, path) in [("DELETE", format!("/v1/keys/{id}")), ("POST", format!("/v1/keys/{id}/rotate"))] {
+        let answer = mine.asks(&server, method, &path, Some(json!({}))).await;
+        assert_eq!((answer.status, answer.code()), (404, "not_found"), "{}", answer.text());
+    }
+    let keys = mine.asks(&server, "GET", "/v1/keys", None).await;
+    assert!(keys.text().contains(mine.id()) && !keys.text().contains(id), "{}", keys.text());
+    assert_eq!(mine.asks(&server, "GET", "/v1/functions", None).await.json, json!({ "functions": [] }));
+    // Without a key, what is there and what is not are alike too.
+    let nobody = Who::default();
+    let answers =
+        ["/fn/other/hello/", "/fn/other/nothing/"].map(|path| nobody.asks(&server, "GET", path, None));
+    let answers = futures::future::join_all(answers).await;
+    assert_eq!((answers[0].status, answers[0].text()), (401, answers[1].text()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_may_be_open_to_all_and_sees_no_key_of_ours() {
+    let (server, operator) = two_tenants().await;
+    let admin = operator.meaning("acme").makes(&server, json!({ "role": "admin" })).await;
+    admin.deploys(&server, "open", json!({ "public": true })).await;
+    admin.deploys(&server, "half", json!({})).await;
+    admin.deploys(&server, "half", json!({ "public": true })).await;
+    let call = async |who: &Who, function: &str| {
+        who.asks(&server, "GET", &format!("/fn/acme/{function}/"), None).await.status
+    };
+    let nobody = Who::default();
+    assert_eq!([call(&nobody, "open").await, call(&nobody, "half").await], [200, 200]);
+    let split = json!({ "traffic": [{ "revision": 1, "weight": 1 }, { "revision": 2, "weight": 1 }] });
+    let answer = admin.asks(&server, "PUT", "/v1/functions/half/traffic", Some(split)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(call(&nobody, "half").await, 401, "one of its revisions is not open");
+    // Another tenant's people may what all may.
+    let other = operator.meaning("other").makes(&server, json!({ "role": "caller" })).await;
+    assert_eq!([call(&other, "open").await, call(&other, "half").await], [200, 404]);
+    let some = admin.makes(&server, json!({ "role": "caller", "functions": ["half"] })).await;
+    admin.deploys(&server, "closed", json!({})).await;
+    assert_eq!([call(&some, "half").await, call(&some, "closed").await], [200, 403]);
+    let suspend = json!({ "state": "suspended" });
+    operator.asks(&server, "PUT", "/v1/tenants/acme", Some(suspend)).await;
+    assert_eq!([call(&nobody, "open").await, call(&admin, "open").await], [401, 403]);
+    operator.asks(&server, "PUT", "/v1/tenants/acme", Some(json!({}))).await;
+    assert_eq!([call(&nobody, "open").await, call(&admin, "open").await], [200, 200]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_shown_once_rotated_with_an_overlap_and_survive_a_restart() {
+    let (server, operator) = two_tenants().await;
+    let admin = operator.meaning("acme").makes(&server, json!({ "role": "admin", "label": "ci" })).await;
+    let listed = admin.asks(&server, "GET", "/v1/keys", None).await;
+    let secret = admin.key.as_ref().unwrap().split('_').nth(2).unwrap();
+    assert!(!listed.text().contains(secret), "{}", listed.text());
+    let key = &listed.json["keys"][0];
+    assert_eq!([&key["label"], &key["role"], &key["tenant"]], ["ci", "admin", "acme"]);
+    assert_eq!(key["created_by"], operator.id());
+    assert!(key["last_used"].is_string(), "{key}");
+
+    let rotate = async |overlap: &str| {
+        let path = format!("/v1/keys/{}/rotate", admin.id());
+        let rotated = admin.asks(&server, "POST", &path, Some(json!({ "overlap": overlap }))).await;
+        assert_eq!(rotated.status, 201, "{}", rotated.text());
+        Who::with(rotated.json["key"].as_str().unwrap())
+    };
+    let new = rotate("1h").await;
+    let works = async |server: &Server, who: &Who| who.asks(server, "GET", "/v1/keys", None).await.status;
+    assert_eq!([works(&server, &admin).await, works(&server, &new).await], [200, 200]);
+    let newer = rotate("0s").await;
+    assert_eq!([works(&server, &admin).await, works(&server, &newer).await], [401, 200]);
+    let revoked = newer.asks(&server, "DELETE", &format!("/v1/keys/{}", new.id()), None).await;
+    assert_eq!((revoked.status, works(&server, &new).await), (204, 401));
+
+    for (who, body, code) in [
+        (&newer, json!({ "role": "operator" }), 422),
+        (&newer, json!({ "role": "king" }), 422),
+        (&newer, json!({ "role": "caller", "functions": [] }), 422),
+        (&newer, json!({ "role": "viewer", "functions": ["f"] }), 422),
+        (&newer, json!({ "role": "caller", "functions": ["No!"] }), 422),
+        (&operator, json!({ "role": "admin" }), 422),
+        (&operator.meaning("nobody"), json!({ "role": "admin" }), 404),
+    ] {
+        let refused = who.asks(&server, "POST", "/v1/keys", Some(body.clone())).await;
+        assert_eq!(refused.status, code, "{body}: {}", refused.text());
+    }
+    let last = operator.asks(&server, "DELETE", &format!("/v1/keys/{}", operator.id()), None).await;
+    assert_eq!((last.status, last.code()), (409, "conflict"), "{}", last.text());
+
+    let data = server.stop().await;
+    let file = data.path().join("operator.key");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let server = Server::with_keys_on(Arc::clone(&data)).await;
+    let there = [works(&server, &operator).await, works(&server, &newer).await];
+    assert_eq!((there, works(&server, &new).await, works(&server, &admin).await), ([200, 200], 401, 401));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_guesses_keys_is_held_up_and_whoever_has_one_is_not() {
+    let (server, operator) = two_tenants().await;
+    let guess = Who::with(&format!("weir_{}_{}", operator.id(), "0".repeat(64)));
+    let mut codes = Vec::new();
+    for _ in 0..30 {
+        let answer = guess.asks(&server, "GET", "/v1/keys", None).await;
+        codes.push((answer.status, answer.headers.contains_key("retry-after")));
+    }
+    assert!(codes.contains(&(401, false)) && codes.contains(&(429, true)), "{codes:?}");
+    assert_eq!(operator.asks(&server, "GET", "/v1/keys", None).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_nothing_to_a_second_tenants_call_by_the_command_line() {
+    let data = tempfile::tempdir().unwrap();
+    let process = Process::serve_with_keys(data.path()).await;
+    let operator = std::fs::read_to_string(data.path().join("operator.key")).unwrap();
+    let says = async |token: &str, words: &[&str]| {
+        let mut command = process.command_line(words);
+        let output = command.env("WEIR_TOKEN", token.trim()).output().await.unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, _, error) = says("", &["functions"]).await;
+    assert_eq!(code, Some(1));
+    assert!(error.contains("needs a key"), "{error}");
+    let (code, _, error) = says(&operator, &["tenants", "set", "acme", "--display-name", "Acme"]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let (code, admin, error) = says(&operator, &["keys", "create", "admin", "--tenant", "acme"]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let (_, caller, _) = says(&admin, &["keys", "create", "caller", "--functions", "hello"]).await;
+    let (code, _, error) = says(&admin, &["deploy", "hello", guests::HELLO]).await;
+    assert_eq!(code, Some(0), "{error}");
+    let (code, _, error) = says(&caller, &["call", "hello"]).await;
+    assert_eq!(code, Some(1), "whose `hello` is not said: {error}");
+    let (code, answer, error) = says(&caller, &["call", "hello", "--tenant", "acme"]).await;
+    assert_eq!(code, Some(0), "{error}");
+    assert!(answer.to_lowercase().contains("hello"), "{answer}");
+    let (_, keys, _) = says(&admin, &["keys"]).await;
+    assert!(keys.contains("caller") && keys.contains("admin") && !keys.contains(caller.trim()), "{keys}");
+    tokio::time::timeout(Duration::from_secs(60), process.kill()).await.unwrap();
+}

@@ -434,8 +434,8 @@ mod tests {
     }
 
     #[test]
-    fn dev_is_needed_and_stays_on_loopback() {
-        assert!(config("127.0.0.1:0", false, None).unwrap_err().contains("--dev"));
+    fn dev_stays_on_loopback() {
+        assert!(config("0.0.0.0:80", false, None).is_ok_and(|config| !config.dev));
         assert!(config("0.0.0.0:80", true, None).unwrap_err().contains("loopback"));
         assert!(config("[::1]:0", true, None).is_ok());
         assert!(config("[::ffff:127.0.0.1]:0", true, None).is_ok());

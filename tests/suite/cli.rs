@@ -105,9 +105,9 @@ async fn exit_codes_and_sentences_say_what_to_do() {
     let unreachable = Process::run(&["functions"], "http://127.0.0.1:9", data.path()).await;
     assert_eq!(unreachable.status.code(), Some(3));
     assert!(complained(&unreachable).contains("weir serve --dev"), "{}", complained(&unreachable));
-    let without_dev = Process::run(&["serve"], "", data.path()).await;
-    assert_eq!(without_dev.status.code(), Some(2));
-    assert!(complained(&without_dev).contains("start with --dev"), "{}", complained(&without_dev));
+    let for_all = Process::run(&["serve", "--dev", "--listen", "0.0.0.0:0"], "", data.path()).await;
+    assert_eq!(for_all.status.code(), Some(2));
+    assert!(complained(&for_all).contains("loopback addresses only"), "{}", complained(&for_all));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ pub struct Serve {
     /// A configuration file (TOML); docs/weir.toml has every value with its default
     #[arg(long, env = "WEIR_CONFIG")]
     config: Option<PathBuf>,
-    /// Ask nobody for a key: loopback only, one tenant, `default`
+    /// Ask nobody for a key: loopback only, everyone the operator, one tenant, `default`
     #[arg(long)]
     dev: bool,
     /// Write the server's log as JSON
@@ -49,6 +49,11 @@ impl Serve {
             .map_err(|error| Failure::Usage(format!("{error:#}")))?;
         let failed = |error: anyhow::Error| Failure::Local(format!("{error:#}"));
         let weir = Weir::build(&config).await.map_err(failed)?;
+        if !weir.address().ip().to_canonical().is_loopback() {
+            tracing::warn!(
+                "there is no TLS: keys go over the network as they are; put a proxy that has it in front"
+            );
+        }
         tracing::info!(data_dir = %config.data_dir.display(), "listening on http://{}", weir.address());
         weir.serve(stop()).await;
         Ok(())

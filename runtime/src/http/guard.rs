@@ -61,7 +61,10 @@ impl Routes {
         handler: MethodRouter<Arc<Node>>,
     ) -> Self {
         let guard = Guard { node: Arc::clone(&self.node), needs };
-        self.router = self.router.route(path, handler.route_layer(from_fn_with_state(guard, look)));
+        let guard = from_fn_with_state(guard, look);
+        // A route for all methods has none of its own.
+        let guarded = if method == "ANY" { handler.layer(guard) } else { handler.route_layer(guard) };
+        self.router = self.router.route(path, guarded);
         self.list.push((method, path));
         self
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::http::tls::TlsFiles;
 use crate::units::{Size, span};
 
 mod sharing;
@@ -26,6 +27,8 @@ pub struct Config {
     pub settings: Settings,
     /// Whether nobody is asked for a key: all are the operator, in the tenant `default`.
     pub dev: bool,
+    /// Without these, what goes over the network goes in the open.
+    pub tls: Option<TlsFiles>,
 }
 
 /// The configuration file (TOML). Every value has a default, and an unknown name is an error.
@@ -392,7 +395,7 @@ impl Config {
         };
         // This very program, also when its file has been replaced since it started. Source: proc(5).
         let binary = PathBuf::from("/proc/self/exe");
-        Ok(Self { listen, data_dir, binary, settings, dev })
+        Ok(Self { listen, data_dir, binary, settings, dev, tls: None })
     }
 }
 

@@ -43,6 +43,7 @@ use tokio::net::TcpListener;
 
 pub use crate::config::Config;
 pub use crate::http::DEV_TENANT;
+pub use crate::http::tls::TlsFiles;
 use crate::node::Node;
 
 /// A server that has its data directory and its address, and answers once [`Weir::serve`] is called.
@@ -50,6 +51,7 @@ pub struct Weir {
     node: Arc<Node>,
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<tokio_rustls::TlsAcceptor>,
     router: axum::Router,
     routes: Vec<(&'static str, &'static str)>,
 }
@@ -66,7 +68,8 @@ impl Weir {
             .with_context(|| format!("cannot listen on {}; is another server there?", config.listen))?;
         let address = listener.local_addr()?;
         let (router, routes) = http::router(Arc::clone(&node));
-        Ok(Self { node, listener, address, router, routes })
+        let tls = config.tls.clone().map(http::tls::acceptor).transpose()?;
+        Ok(Self { node, listener, address, tls, router, routes })
     }
 
     /// Where it listens.
@@ -93,7 +96,7 @@ impl Weir {
             stop.await;
             stopping.cancel();
         });
-        http::serve::serve(self.listener, Arc::clone(&node), self.router).await;
+        http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();
         node.close();
     }

@@ -27,10 +27,15 @@ impl Process {
         Self::start(command).await
     }
 
-    /// One that asks for keys.
+    /// One that asks for keys, over TLS, with a certificate of its own: `cert.pem` in the data directory.
     pub async fn serve_with_keys(data: &Path) -> Self {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let (cert, key) = (data.join("cert.pem"), data.join("key.pem"));
+        std::fs::write(&cert, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
         let mut command = Command::new(Self::binary("weir"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+        command.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key);
         Self::start(command).await
     }
 
@@ -53,7 +58,7 @@ impl Process {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let url = loop {
             let line = lines.next_line().await.unwrap().expect("the server says where it listens");
-            if let Some(start) = line.find("http://") {
+            if let Some(start) = line.find("http://").or_else(|| line.find("https://")) {
                 let url = line[start..].split_whitespace().next().unwrap();
                 break url.trim_end_matches('/').to_owned();
             }

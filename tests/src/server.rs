@@ -88,6 +88,7 @@ impl Server {
             binary: crate::Process::binary("weir"),
             settings,
             dev,
+            tls: None,
         };
         let weir = Weir::build(&config).await.unwrap();
         let (address, devices) = (weir.address(), weir.devices());

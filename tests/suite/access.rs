@@ -312,6 +312,7 @@ async fn from_nothing_to_a_second_tenants_call_by_the_command_line() {
     let operator = std::fs::read_to_string(data.path().join("operator.key")).unwrap();
     let says = async |token: &str, words: &[&str]| {
         let mut command = process.command_line(words);
+        command.env("WEIR_CA", data.path().join("cert.pem"));
         let output = command.env("WEIR_TOKEN", token.trim()).output().await.unwrap();
         (
             output.status.code(),
@@ -319,6 +320,11 @@ async fn from_nothing_to_a_second_tenants_call_by_the_command_line() {
             String::from_utf8(output.stderr).unwrap(),
         )
     };
+    assert!(process.url.starts_with("https://"), "{}", process.url);
+    let open = process.url.replace("https://", "http://");
+    assert_eq!(Process::run(&["functions"], &open, data.path()).await.status.code(), Some(3));
+    let untrusted = Process::run(&["functions"], &process.url, data.path()).await;
+    assert_eq!(untrusted.status.code(), Some(3), "its certificate is nobody's that is known");
     let (code, _, error) = says("", &["functions"]).await;
     assert_eq!(code, Some(1));
     assert!(error.contains("needs a key"), "{error}");

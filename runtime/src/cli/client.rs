@@ -45,15 +45,29 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(url: &str, token: Option<&str>, tenant: Option<&str>) -> Result<Self, Failure> {
+    pub fn new(
+        url: &str,
+        token: Option<&str>,
+        tenant: Option<&str>,
+        ca: Option<&Path>,
+    ) -> Result<Self, Failure> {
         let url = url.trim_end_matches('/');
-        if !url.starts_with("http://") {
-            return Err(Failure::Usage(format!("`{url}` is not a server's address; write http://HOST:PORT")));
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            let says = "write http://HOST:PORT or https://HOST:PORT";
+            return Err(Failure::Usage(format!("`{url}` is not a server's address; {says}")));
         }
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .build()
-            .map_err(|error| Failure::Local(format!("no HTTP client can be made: {error}")))?;
+        let mut http = reqwest::Client::builder().no_proxy();
+        if let Some(file) = ca {
+            let unread = |error: &dyn std::fmt::Display| {
+                Failure::Usage(format!("{} cannot be used: {error}", file.display()))
+            };
+            let pem = std::fs::read(file).map_err(|error| unread(&error))?;
+            for certificate in reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unread(&error))? {
+                http = http.add_root_certificate(certificate);
+            }
+        }
+        let http =
+            http.build().map_err(|error| Failure::Local(format!("no HTTP client can be made: {error}")))?;
         let (token, tenant) = (token.map(str::to_owned), tenant.map(str::to_owned));
         Ok(Self { http, url: url.to_owned(), token, tenant })
     }

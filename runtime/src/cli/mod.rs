@@ -85,6 +85,9 @@ struct Server {
     /// The key to send, if the server asks for keys
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
+    /// Certificates (PEM) to trust beside the usual ones, for a server with one of its own
+    #[arg(long, env = "WEIR_CA", global = true, value_name = "FILE")]
+    ca: Option<std::path::PathBuf>,
     /// Print the server's JSON instead of a table
     #[arg(long, global = true)]
     json: bool,
@@ -99,7 +102,12 @@ struct Context {
 impl Server {
     fn context(self) -> Result<Context, Failure> {
         Ok(Context {
-            client: Client::new(&self.url, self.token.as_deref(), self.tenant.as_deref())?,
+            client: Client::new(
+                &self.url,
+                self.token.as_deref(),
+                self.tenant.as_deref(),
+                self.ca.as_deref(),
+            )?,
             json: self.json,
         })
     }

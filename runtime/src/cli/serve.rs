@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tracing_subscriber::EnvFilter;
-use weir::{Config, Weir};
+use weir::{Config, TlsFiles, Weir};
 
 use super::client::Failure;
 
@@ -24,6 +24,12 @@ pub struct Serve {
     /// Ask nobody for a key: loopback only, everyone the operator, one tenant, `default`
     #[arg(long)]
     dev: bool,
+    /// The server's certificate chain (PEM), to serve https; read again when it changes
+    #[arg(long, env = "WEIR_TLS_CERT", requires = "tls_key", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, env = "WEIR_TLS_KEY", requires = "tls_cert", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
     /// Write the server's log as JSON
     #[arg(long, env = "WEIR_LOG_JSON")]
     log_json: bool,
@@ -47,14 +53,15 @@ impl Serve {
 
         let config = Config::new(self.listen, self.data_dir, self.config.as_deref(), self.dev)
             .map_err(|error| Failure::Usage(format!("{error:#}")))?;
+        let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsFiles { cert, key });
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let config = Config { tls, ..config };
         let failed = |error: anyhow::Error| Failure::Local(format!("{error:#}"));
         let weir = Weir::build(&config).await.map_err(failed)?;
-        if !weir.address().ip().to_canonical().is_loopback() {
-            tracing::warn!(
-                "there is no TLS: keys go over the network as they are; put a proxy that has it in front"
-            );
+        if config.tls.is_none() && !weir.address().ip().to_canonical().is_loopback() {
+            tracing::warn!("keys and all else go over the network in the open: use --tls-cert and --tls-key");
         }
-        tracing::info!(data_dir = %config.data_dir.display(), "listening on http://{}", weir.address());
+        tracing::info!(data_dir = %config.data_dir.display(), "listening on {scheme}://{}", weir.address());
         weir.serve(stop()).await;
         Ok(())
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! serve.rs       connections
+//! tls.rs         the server's certificate
 //! guard.rs       what each route asks for, and the look at a request's key
 //! call.rs        a call of a function, down to its sandbox and back
 //! functions.rs   deploy, list, status, traffic, logs, delete
@@ -22,6 +23,7 @@ mod models;
 pub mod problem;
 pub mod serve;
 mod tenants;
+pub mod tls;
 mod upload;
 
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Connections: as many as may be at one time, none of which can be held open by doing nothing.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
 
 use super::guard::Peer;
 use crate::node::Node;
@@ -24,7 +27,7 @@ use crate::node::Node;
 const OTHER_FILES: u64 = 1000;
 
 /// Takes connections until the node is told to stop; then those under way have the stop timeout to end.
-pub async fn serve(listener: TcpListener, node: Arc<Node>, router: Router) {
+pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, node: Arc<Node>, router: Router) {
     let connections = Arc::new(Semaphore::new(most_connections(node.settings.http.connections.get())));
     let graceful = GracefulShutdown::new();
     loop {
@@ -36,7 +39,8 @@ pub async fn serve(listener: TcpListener, node: Arc<Node>, router: Router) {
         tokio::select! {
             next = next => match next {
                 Ok(((stream, peer), permit)) => {
-                    connection(stream, Peer(peer), permit, &node, router.clone(), &graceful);
+                    let connection = Connection { peer: Peer(peer), permit, watcher: graceful.watcher() };
+                    connection.serve(stream, tls.clone(), &node, router.clone());
                 }
                 Err(error) => {
                     // Most often there is no descriptor left for it; others will be given back.
@@ -53,37 +57,50 @@ pub async fn serve(listener: TcpListener, node: Arc<Node>, router: Router) {
     }
 }
 
-fn connection(
-    stream: TcpStream,
+/// What goes with a connection until its end.
+struct Connection {
     peer: Peer,
     permit: OwnedSemaphorePermit,
-    node: &Arc<Node>,
-    router: Router,
-    graceful: &GracefulShutdown,
-) {
-    // Answers are small and written whole: waiting to fill packets only delays them.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "nodelay is not set");
-    }
-    let config = &node.settings.http;
-    let mut stream = TimeoutStream::new(stream);
-    // A client that does not read its answer.
-    stream.set_write_timeout(Some(config.write_timeout));
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(config.head_timeout)
-        .max_header_size(config.head_bytes.as_usize())
-        .serve_connection(
-            TokioIo::new(Box::pin(stream)),
-            From { peer, inner: TowerToHyperService::new(router) },
-        );
-    let (serving, counted) = (graceful.watch(serving), node.telemetry.connection());
-    tokio::spawn(async move {
-        if let Err(error) = serving.await {
-            tracing::debug!(%error, "a connection broke off");
+    watcher: Watcher,
+}
+
+/// Bytes from and to a client, in the open or not.
+trait Wire: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Wire for T {}
+
+impl Connection {
+    fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>, node: &Arc<Node>, router: Router) {
+        // Answers are small and written whole: waiting to fill packets only delays them.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "nodelay is not set");
         }
-        drop((permit, counted));
-    });
+        let config = &node.settings.http;
+        let mut stream = TimeoutStream::new(stream);
+        // A client that does not read its answer.
+        stream.set_write_timeout(Some(config.write_timeout));
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(config.head_timeout)
+            .max_header_size(config.head_bytes.as_usize());
+        let (patience, counted) = (config.head_timeout, node.telemetry.connection());
+        let Self { peer, permit, watcher } = self;
+        tokio::spawn(async move {
+            let wire: Pin<Box<dyn Wire>> = match tls {
+                None => Box::pin(stream),
+                Some(tls) => match tokio::time::timeout(patience, tls.accept(Box::pin(stream))).await {
+                    Ok(Ok(stream)) => Box::pin(stream),
+                    Ok(Err(error)) => return tracing::debug!(%error, "a connection did not come to be"),
+                    Err(_) => return tracing::debug!("a connection took too long to come to be"),
+                },
+            };
+            let service = From { peer, inner: TowerToHyperService::new(router) };
+            if let Err(error) = watcher.watch(http.serve_connection(TokioIo::new(wire), service)).await {
+                tracing::debug!(%error, "a connection broke off");
+            }
+            drop((permit, counted));
+        });
+    }
 }
 
 /// Says of each request where it came from.

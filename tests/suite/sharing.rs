@@ -65,7 +65,8 @@ async fn at_zero(server: &Server, function: &str) {
 async fn tenants_shares_are_applied_and_survive_a_restart() {
     let server = Server::with(|settings| settings.tenant.queue = 7).await;
     let default = json!({
-        "tenant": "default", "weight": 1, "class": "critical", "queue": 7, "device_memory": null,
+        "tenant": "default", "weight": 1, "class": "critical", "queue": 7, "display_name": null, "state": "active",
+        "device_memory": null,
         "gpu_memory": null, "set": {},
     });
     assert_eq!(server.get("/v1/tenants").await.json, json!({ "tenants": [default] }));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -17,6 +18,7 @@ use http::request::Parts;
 use http::{HeaderMap, header};
 
 use super::problem::{Code, Problem};
+use super::upload::ReadToEnd;
 use crate::access::{Access, Principal, Right, Role, Wrong, is_token};
 use crate::name::Name;
 use crate::node::Node;
@@ -89,6 +91,9 @@ async fn look(State(guard): State<Guard>, mut request: Request, next: Next) -> R
             if token(request.headers()).is_some() {
                 request.headers_mut().remove(header::AUTHORIZATION);
             }
+            if let Needs::Right(_) = needs {
+                request = request.map(|body| Body::new(ReadToEnd::new(body)));
+            }
             if let Some(principal) = principal {
                 request.extensions_mut().insert(principal);
             }
@@ -108,6 +113,9 @@ fn token(headers: &HeaderMap) -> Option<&str> {
 
 /// Who asks, if that is known, and may.
 fn admit(node: &Node, headers: &HeaderMap, needs: Needs, peer: IpAddr) -> Result<Option<Principal>, Problem> {
+    if needs == Needs::Nothing {
+        return Ok(None);
+    }
     let (keys, failures) = match &node.access {
         Access::Dev(tenant) => {
             let role = Role::Operator;
@@ -117,13 +125,12 @@ fn admit(node: &Node, headers: &HeaderMap, needs: Needs, peer: IpAddr) -> Result
     };
     let Some(token) = token(headers) else {
         return match needs {
-            Needs::Nothing | Needs::Call => Ok(None),
             Needs::Right(_) => Err(no_key()),
+            Needs::Nothing | Needs::Call => Ok(None),
         };
     };
     let principal = match keys.verify(token) {
         Ok(principal) => principal,
-        Err(_) if needs == Needs::Nothing => return Ok(None),
         Err(wrong) => {
             tracing::warn!(%peer, %wrong, "a wrong key");
             // Who has the secret of a key that has ended does not guess.

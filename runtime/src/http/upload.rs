@@ -1,5 +1,7 @@
 //! Bodies: those that go to disk (a component with its configuration, or a model), and small ones of JSON.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Json;
@@ -9,8 +11,10 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Multipart, Request};
 use bytes::Bytes;
 use http::{StatusCode, header};
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::problem::{Code, Problem};
@@ -53,6 +57,48 @@ pub async fn place(node: &Node, body: Body) -> Result<(OwnedSemaphorePermit, Bod
 pub async fn refused(problem: Problem, body: Body) -> Problem {
     let _ = tokio::time::timeout(DRAINING, drain(body)).await;
     problem
+}
+
+/// A body that is read to its end when its reader has no more use for it, within the bounds of a refusal: a connection whose
+/// body was left in the middle is closed, and a client that still sends would not see why.
+pub struct ReadToEnd(Option<Body>);
+
+impl ReadToEnd {
+    pub fn new(body: Body) -> Self {
+        Self(Some(body))
+    }
+}
+
+impl HttpBody for ReadToEnd {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        match &mut self.0 {
+            Some(body) => Pin::new(body).poll_frame(context),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map(HttpBody::size_hint).unwrap_or_default()
+    }
+}
+
+impl Drop for ReadToEnd {
+    fn drop(&mut self) {
+        let left = self.0.take().filter(|body| !body.is_end_stream());
+        if let (Some(body), Ok(runtime)) = (left, Handle::try_current()) {
+            runtime.spawn(tokio::time::timeout(DRAINING, drain(body)));
+        }
+    }
 }
 
 async fn drain(mut body: Body) {

@@ -115,6 +115,16 @@ pub fn check_function_name(name: &str) -> Result<(), String> {
     name::Name::function(name).map(|_| ())
 }
 
+/// Random bytes of the system's, fit for secrets.
+fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}
+
 /// This moment, as records carry it: RFC 3339, UTC, seconds.
 fn now() -> String {
     humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string()

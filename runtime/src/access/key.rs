@@ -112,7 +112,8 @@ impl Key {
     /// # Errors
     /// When the system has no random numbers.
     pub fn make(record: KeyRecord) -> anyhow::Result<(Self, Token)> {
-        let (id, secret) = (hex::encode(random::<ID_BYTES>()?), hex::encode(random::<SECRET_BYTES>()?));
+        let (id, secret) =
+            (hex::encode(crate::random::<ID_BYTES>()?), hex::encode(crate::random::<SECRET_BYTES>()?));
         let token = Token(format!("{PREFIX}{id}_{secret}"));
         let hash = hex::encode(Sha256::digest(secret.as_bytes()));
         Ok((Self::new(KeyRecord { id, hash, ..record })?, token))
@@ -161,15 +162,6 @@ impl KeyRecord {
         // The same length and zone, so that the texts are in the order of the times.
         self.expires = Some(self.expires.take().map_or(then.clone(), |before| before.min(then)));
     }
-}
-
-fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let mut filled = 0;
-    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -91,11 +91,7 @@ impl Store {
                     .map_err(|_| anyhow::anyhow!("{} has {length} bytes, not 32; remove it", path.display()))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut key = [0; 32];
-                let mut filled = 0;
-                while let Some(rest) = key.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-                    filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())?;
-                }
+                let key = crate::random()?;
                 // Readable by nobody else, as temporary files are made.
                 let mut file = tempfile::NamedTempFile::new_in(&self.root)?;
                 file.write_all(&key)?;

@@ -105,10 +105,11 @@ async fn look(State(guard): State<Guard>, mut request: Request, next: Next) -> R
 
 /// The key that a request carries, if it carries one of ours.
 fn token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim_start();
-    (scheme.eq_ignore_ascii_case("bearer") && is_token(token)).then_some(token)
+    headers.get_all(header::AUTHORIZATION).iter().find_map(|value| {
+        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+        let token = token.trim_start();
+        (scheme.eq_ignore_ascii_case("bearer") && is_token(token)).then_some(token)
+    })
 }
 
 /// Who asks, if that is known, and may.

@@ -14,7 +14,7 @@
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `preparation/` (opens uploads, in processes that may die), `limits.rs`, `catalog.rs`, `model.rs`,
-//! `tenant.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
+//! `tenant.rs`, `rates.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
 
 mod access;
 mod admission;
@@ -29,6 +29,7 @@ mod model;
 mod name;
 mod node;
 mod preparation;
+mod rates;
 mod sandbox;
 mod store;
 mod telemetry;

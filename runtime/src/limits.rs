@@ -108,6 +108,8 @@ limits! {
     DeviceQueue = "cpu.queue", Some(Code::ServerOverloaded), "so_many_inferences_may_wait_for_the_device";
     /// Inferences of one tenant that wait for the device.
     TenantQueue = "tenant.queue", Some(Code::TenantOverloaded), "so_many_inferences_of_a_tenant_may_wait";
+    /// Calls of a tenant's functions in a second.
+    CallRate = "tenant.calls_per_second", Some(Code::RateLimited), "a_tenant_may_call_so_often";
     /// Bytes of an uploaded component.
     ComponentBytes = "limits.component_bytes", Some(Code::TooLarge), "uploads_beyond_the_operators_limits_are_refused";
     /// Bytes of an uploaded model.

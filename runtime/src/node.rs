@@ -29,6 +29,7 @@ use crate::http::problem::{self, Problem};
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
 use crate::preparation::{For, ForCalls, Preparer, Unprepared};
+use crate::rates::Rates;
 use crate::sandbox::egress::{AddressRules, Egress};
 use crate::sandbox::engine::{Code, Compiler, Rejection};
 use crate::sandbox::memory::NodeMemory;
@@ -44,6 +45,8 @@ pub struct Node {
     pub compiler: Arc<Compiler>,
     pub service: Service,
     pub access: Access,
+    /// How often tenants may call.
+    pub rates: Rates,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
     pub sandboxes: Arc<Sandboxes>,
@@ -126,6 +129,7 @@ impl Node {
             tenant_index: store.index()?,
             key_index: store.index()?,
             access,
+            rates: Rates::default(),
             tenants: DashMap::new(),
             gpu: config::gpu_folders(),
             started: Instant::now(),

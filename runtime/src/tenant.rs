@@ -3,6 +3,8 @@
 //!
 //! What is not set follows the defaults (`[tenant]` in the configuration file), also when these change at a restart.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::TenantConfig;
@@ -48,6 +50,10 @@ pub struct ShareConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls_per_second: Option<NonZeroU32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_burst: Option<NonZeroU32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Size>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_memory: Option<Size>,
@@ -88,6 +94,8 @@ impl ShareConfig {
             weight: self.weight.unwrap_or(defaults.weight),
             class: self.class.unwrap_or(defaults.class),
             queue: self.queue.unwrap_or(defaults.queue),
+            calls_per_second: self.calls_per_second.or(defaults.calls_per_second),
+            call_burst: self.call_burst.or(defaults.call_burst),
             device_memory: self.device_memory.or(defaults.device_memory),
             gpu_memory: self.gpu_memory.or(defaults.gpu_memory),
         }

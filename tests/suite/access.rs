@@ -306,6 +306,44 @@ async fn whoever_guesses_keys_is_held_up_and_whoever_has_one_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_may_call_so_often() {
+    let (server, operator) = two_tenants().await;
+    let mut callers = Vec::new();
+    for tenant in ["acme", "other"] {
+        let admin = operator.meaning(tenant).makes(&server, json!({ "role": "admin" })).await;
+        admin.deploys(&server, "hello", json!({})).await;
+        callers.push((admin, format!("/fn/{tenant}/hello/")));
+    }
+    let set = async |body: Value| {
+        let set = operator.asks(&server, "PUT", "/v1/tenants/acme", Some(body)).await;
+        assert_eq!(set.status, 200, "{}", set.text());
+    };
+    set(json!({ "calls_per_second": 1, "call_burst": 3 })).await;
+    let call = async |caller: usize| callers[caller].0.asks(&server, "GET", &callers[caller].1, None).await;
+    let (mut refused, began) = (0, std::time::Instant::now());
+    for _ in 0..20 {
+        let answer = call(0).await;
+        if answer.status == 200 {
+            continue;
+        }
+        refused += 1;
+        assert_eq!((answer.status, answer.code()), (429, "rate_limited"), "{}", answer.text());
+        assert_eq!(answer.headers["retry-after"], "1");
+        assert_eq!(answer.headers["ratelimit-policy"], "\"tenant\";q=1;w=1");
+        assert_eq!(answer.headers["ratelimit"], "\"tenant\";r=0;t=1");
+        assert_eq!(call(1).await.status, 200, "it is nobody else's rate");
+    }
+    let allowed = 3 + 1 + began.elapsed().as_secs();
+    assert!(20 - refused >= 3 && 20 - refused <= allowed, "{refused} refused, {allowed} allowed");
+    let metrics = operator.asks(&server, "GET", "/metrics", None).await.text();
+    assert!(metrics.contains("weir_limits_total{limit=\"tenant.calls_per_second\"}"), "{metrics}");
+    set(json!({})).await;
+    for _ in 0..20 {
+        assert_eq!(call(0).await.status, 200, "it has no rate any more");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn from_nothing_to_a_second_tenants_call_by_the_command_line() {
     let data = tempfile::tempdir().unwrap();
     let process = Process::serve_with_keys(data.path()).await;

@@ -65,7 +65,7 @@ async fn at_zero(server: &Server, function: &str) {
 async fn tenants_shares_are_applied_and_survive_a_restart() {
     let server = Server::with(|settings| settings.tenant.queue = 7).await;
     let default = json!({
-        "tenant": "default", "weight": 1, "class": "critical", "queue": 7, "display_name": null, "state": "active",
+        "tenant": "default", "weight": 1, "class": "critical", "queue": 7, "calls_per_second": null, "call_burst": null, "display_name": null, "state": "active",
         "device_memory": null,
         "gpu_memory": null, "set": {},
     });

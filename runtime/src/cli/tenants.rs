@@ -41,6 +41,12 @@ struct Set {
     /// The most of its inferences that may wait for a device
     #[arg(long)]
     queue: Option<u64>,
+    /// How often its functions may be called in a second
+    #[arg(long, value_name = "CALLS")]
+    calls_per_second: Option<u32>,
+    /// How often at once, after a pause; as in a second if it is not set
+    #[arg(long, value_name = "CALLS")]
+    call_burst: Option<u32>,
     /// The most memory of a device that its models and jobs may have, such as 512MiB
     #[arg(long, value_name = "SIZE")]
     device_memory: Option<String>,
@@ -98,6 +104,8 @@ impl Set {
                 ("weight", self.weight.map(Value::from)),
                 ("class", self.class.map(Value::from)),
                 ("queue", self.queue.map(Value::from)),
+                ("calls_per_second", self.calls_per_second.map(Value::from)),
+                ("call_burst", self.call_burst.map(Value::from)),
                 ("device_memory", self.device_memory.map(Value::from)),
                 ("gpu_memory", self.gpu_memory.map(Value::from)),
             ],
@@ -108,12 +116,13 @@ impl Set {
 
 fn table(tenants: &[Value]) {
     output::table(
-        ["TENANT", "STATE", "WEIGHT", "CLASS", "QUEUE", "DEVICE MEMORY", "GPU MEMORY"],
+        ["TENANT", "STATE", "WEIGHT", "CLASS", "QUEUE", "CALLS/S", "DEVICE MEMORY", "GPU MEMORY"],
         tenants.iter().map(|tenant| {
-            let [name, state, weight, class, queue] =
-                ["tenant", "state", "weight", "class", "queue"].map(|field| text(tenant.at(field)));
+            let [name, state, weight, class, queue, rate] =
+                ["tenant", "state", "weight", "class", "queue", "calls_per_second"]
+                    .map(|field| text(tenant.at(field)));
             let [memory, gpu] = ["device_memory", "gpu_memory"].map(|field| size(tenant.at(field)));
-            [name, state, weight, class, queue, memory, gpu]
+            [name, state, weight, class, queue, rate, memory, gpu]
         }),
     );
 }

@@ -1,10 +1,12 @@
 //! How the devices are shared: what tenants may have, whose turn it is, and how long graphs stay in memory.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::function::Class;
+use crate::rates::Rate;
 use crate::units::{Size, span};
 
 /// What a tenant may have of the devices, unless it is told otherwise.
@@ -17,6 +19,10 @@ pub struct TenantConfig {
     pub class: Class,
     /// The most of its inferences that may wait for a device.
     pub queue: usize,
+    /// Calls of its functions in a second; as many as come when absent.
+    pub calls_per_second: Option<NonZeroU32>,
+    /// Calls at once after a pause; as many as in a second when absent.
+    pub call_burst: Option<NonZeroU32>,
     /// The most memory that its models and jobs may have of a device; the device's own size when absent.
     pub device_memory: Option<Size>,
     /// The same of the GPU's memory; as `device_memory` when absent.
@@ -26,7 +32,15 @@ pub struct TenantConfig {
 impl Default for TenantConfig {
     fn default() -> Self {
         let weir_gpu::TenantShare { weight, queue, .. } = weir_gpu::TenantShare::default();
-        Self { weight, class: Class::Critical, queue, device_memory: None, gpu_memory: None }
+        Self {
+            weight,
+            class: Class::Critical,
+            queue,
+            calls_per_second: None,
+            call_burst: None,
+            device_memory: None,
+            gpu_memory: None,
+        }
     }
 }
 
@@ -45,9 +59,17 @@ impl TenantConfig {
     }
 }
 
+impl TenantConfig {
+    /// How often its functions may be called, if there is a bound.
+    pub fn rate(&self) -> Option<Rate> {
+        let per_second = self.calls_per_second?;
+        Some(Rate { per_second, burst: self.call_burst.unwrap_or(per_second) })
+    }
+}
+
 impl From<&TenantConfig> for weir_gpu::TenantShare {
     fn from(tenant: &TenantConfig) -> Self {
-        let TenantConfig { weight, class, queue, device_memory, gpu_memory } = *tenant;
+        let TenantConfig { weight, class, queue, device_memory, gpu_memory, .. } = *tenant;
         Self {
             weight,
             class: class.into(),

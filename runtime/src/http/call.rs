@@ -6,7 +6,7 @@
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -28,6 +29,7 @@ use crate::admission::Refusal;
 use crate::function::{End, Function, NoAnswer, Revision, Ticket};
 use crate::limits::{Exceeded, Limit};
 use crate::node::Node;
+use crate::rates::Rate;
 use crate::telemetry::Outcome;
 use crate::units::Size;
 
@@ -37,6 +39,9 @@ pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     let (tenant, name, _) = split(request.uri().path());
     let principal = request.extensions().get::<Principal>();
     let function = may_call(&node, principal, tenant, name)?;
+    if let Err((wait, rate)) = node.rates.take(tenant) {
+        return Ok(too_often(&node, &function, wait, rate));
+    }
     let call = Call { node, function, outcome: Outcome::Cancelled };
     call.run(request, started).await
 }
@@ -62,6 +67,27 @@ fn may_call(
         return Err(forbidden(principal));
     }
     function.ok_or_else(|| Problem::no_function(name))
+}
+
+/// The answer to a call that came too soon. Source of the headers: draft-ietf-httpapi-ratelimit-headers-10.
+fn too_often(node: &Node, function: &Function, wait: Duration, rate: Rate) -> Response {
+    let Rate { per_second, burst } = rate;
+    let detail = format!("the tenant may call {per_second} times a second, and {burst} times at once");
+    node.telemetry.limit(Limit::CallRate);
+    function.log.note(0, 0, format!("{}: {detail}", Limit::CallRate.field()));
+    let mut response = Problem::new(Code::RateLimited, detail).into_response();
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let headers = response.headers_mut();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    for (name, value) in [
+        ("ratelimit-policy", format!("\"tenant\";q={per_second};w=1")),
+        ("ratelimit", format!("\"tenant\";r=0;t={}", seconds.max(1))),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(name, value);
+        }
+    }
+    response
 }
 
 /// A call under way. Dropped before its end, it was its client that went away.
@@ -207,6 +233,7 @@ fn outcome(code: Code) -> Outcome {
         | Code::TenantRequired
         | Code::TenantSuspended
         | Code::TooManyFailures
+        | Code::RateLimited
         | Code::Conflict
         | Code::NotFound
         | Code::MethodNotAllowed

@@ -19,6 +19,7 @@ pub enum Code {
     TenantRequired,
     TenantSuspended,
     TooManyFailures,
+    RateLimited,
     Conflict,
     NotFound,
     MethodNotAllowed,
@@ -92,6 +93,12 @@ impl Code {
                 "too_many_failures",
                 "Too many wrong keys came from this address",
                 3,
+            ),
+            Self::RateLimited => later(
+                StatusCode::TOO_MANY_REQUESTS,
+                "rate_limited",
+                "The tenant calls more often than it may",
+                1,
             ),
             Self::Conflict => {
                 row(StatusCode::CONFLICT, "conflict", "It cannot be so while something else is")
@@ -263,12 +270,13 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
         Self::TenantSuspended,
         Self::TooManyFailures,
+        Self::RateLimited,
         Self::Conflict,
         Self::NotFound,
         Self::MethodNotAllowed,

@@ -22,6 +22,8 @@ fn view(node: &Node, tenant: &str) -> Value {
         "weight": share.weight,
         "class": share.class,
         "queue": share.queue,
+        "calls_per_second": share.calls_per_second,
+        "call_burst": share.call_burst,
         "device_memory": share.device_memory,
         "gpu_memory": share.gpu_memory.or(share.device_memory),
         "set": set,

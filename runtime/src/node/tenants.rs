@@ -24,7 +24,9 @@ impl Node {
 
     /// Tells the devices what a tenant may have.
     pub(super) fn settle_share(&self, tenant: &str) {
-        self.service.set_tenant(tenant, (&self.share(tenant).0).into());
+        let (share, _) = self.share(tenant);
+        self.rates.set(tenant, share.rate());
+        self.service.set_tenant(tenant, (&share).into());
     }
 
     /// What a tenant may have, and what of that was set for it.

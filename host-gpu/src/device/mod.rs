@@ -6,6 +6,7 @@
 #[cfg(feature = "cuda")]
 mod cuda;
 mod probe;
+mod reserves;
 #[cfg(test)]
 mod tests;
 
@@ -14,18 +15,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
 
+use self::reserves::Reserves;
 use crate::Error;
 use crate::backend::{Backend, Plan, Shapes, Tract};
 use crate::examine::{Examiner, Report};
 use crate::job::{Run, Waiter};
 use crate::model::{ModelPolicy, ModelSource};
-use crate::quota::{Kind, Ledger, LedgerStats, Reserved, SYSTEM};
+use crate::quota::{Kind, Ledger, LedgerStats};
 use crate::residency::{Form, Hold, Key, Residency, Resident, Tier};
 use crate::ride::Passenger;
 use crate::sched::batch::Filling;
@@ -165,16 +167,6 @@ pub(crate) struct Device {
     operators: Arc<AtomicU64>,
 }
 
-/// What of a device's memory is nobody's to have, on the account of the system.
-struct Reserves {
-    /// What the driver, the engine and other processes take.
-    taken: Reserved,
-    /// What is left free. It gives way to `taken`.
-    free: Reserved,
-    /// What `free` is to be.
-    left_free: u64,
-}
-
 /// What a load has made.
 struct Made {
     /// Bytes that it takes, if that is known.
@@ -277,7 +269,6 @@ impl Device {
         hardware: Arc<dyn Hardware>,
         examiner: Arc<dyn Examiner>,
     ) -> Result<Arc<Self>, String> {
-        const LEFT_FREE: u64 = 20;
         let there = hardware.memory().ok_or("the driver does not say how much memory it has")?;
         let device = Self::new(Parts {
             name: GPU,
@@ -293,19 +284,9 @@ impl Device {
             config,
             examiner,
         });
-        let all = there.free - there.free / LEFT_FREE;
-        let left_free = there.free.saturating_sub(gpu.memory.unwrap_or(all));
-        let reserve = |bytes| {
-            let reserved = device.ledger.reserve(&SYSTEM.into(), Kind::Reserve, bytes);
-            reserved.map_err(|error| error.to_string())
-        };
-        let (taken, free) = (reserve(there.total.saturating_sub(there.free))?, reserve(left_free)?);
-        *device.reserves() = Some(Reserves { taken, free, left_free });
+        let reserves = Reserves::new(&device.ledger, there, gpu.memory)?;
+        *device.reserves.lock().unwrap_or_else(PoisonError::into_inner) = Some(reserves);
         Ok(device)
-    }
-
-    fn reserves(&self) -> MutexGuard<'_, Option<Reserves>> {
-        self.reserves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn new(parts: Parts<'_>) -> Arc<Self> {
@@ -564,38 +545,10 @@ impl Device {
 
     /// Has the books say what the driver and the engine take besides what is planned.
     fn reconcile(&self) {
-        let mut reserves = self.reserves();
-        let planned = || {
-            self.ledger.snapshot().accounts.iter().fold(0_u64, |sum, account| {
-                sum.saturating_add(account.weights).saturating_add(account.activations)
-            })
-        };
-        // Jobs come and go meanwhile: what was planned before or after is not what nobody planned.
-        let before = planned();
-        let Some(there) = self.hardware.as_ref().and_then(|hardware| hardware.memory()) else { return };
-        let planned = before.max(planned());
-        let outside = there.total.saturating_sub(there.free).saturating_sub(there.pool_reserved);
-        let besides = outside.saturating_add(there.pool_used.saturating_sub(planned));
-        let Some(Reserves { taken, free, left_free }) = &mut *reserves else { return };
-        let mut fits = taken.resize(besides).is_ok();
-        if !fits {
-            // To shrink never fails.
-            let _ = free.resize(0);
-            fits = taken.resize(besides).is_ok();
+        let Some(hardware) = &self.hardware else { return };
+        if let Some(reserves) = &mut *self.reserves.lock().unwrap_or_else(PoisonError::into_inner) {
+            reserves.reconcile(&**hardware);
         }
-        if !fits {
-            // All that is left: nobody gets any of it until what is there is what was planned.
-            let books = self.ledger.snapshot();
-            let left = books.capacity.saturating_sub(books.used);
-            let _ = taken.resize(taken.bytes().saturating_add(left));
-            tracing::warn!(
-                device = self.name,
-                besides,
-                "more of the device's memory is in use than was planned"
-            );
-        }
-        let books = self.ledger.snapshot();
-        let _ = free.resize((*left_free).min(books.capacity.saturating_sub(books.used)));
     }
 
     pub fn stats(&self) -> DeviceStats {

@@ -10,6 +10,7 @@ use tract_onnx::tract_core::internal::{TypedFact, TypedOp};
 
 use crate::backend::Accelerator;
 use crate::model::Format;
+use crate::quota::SYSTEM;
 use crate::service::{Inference, Job, Service};
 use crate::tensor::Dtype;
 use crate::{InProcess, Lease};

@@ -150,6 +150,7 @@ mod tests {
             include_str!("../../tests/suite/egress.rs"),
             include_str!("../../tests/suite/preparation.rs"),
             include_str!("../../tests/suite/sharing.rs"),
+            include_str!("../../tests/suite/access.rs"),
         ]
         .concat();
         let function = serde_json::to_value(FunctionConfig::default()).unwrap();

@@ -73,7 +73,7 @@ impl Default for Routes {
             binary: "/bin/false".into(),
             settings,
         };
-        let node = runtime.block_on(async { Node::open(&config) }).unwrap();
+        let node = runtime.block_on(Node::open(&config)).unwrap();
         Self { runtime, router: crate::http::router(node), _data: data }
     }
 }

@@ -185,6 +185,7 @@ impl Node {
         if whole && readable {
             self.store.blobs.sweep(|digest| used.contains(digest))?;
             self.compiler.artifacts().sweep(|digest| used.contains(digest))?;
+            self.store.sweep_logs(|tenant, name| self.functions.find(tenant, name).is_some())?;
         }
         self.restore_tenants().await
     }

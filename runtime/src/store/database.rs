@@ -78,10 +78,7 @@ pub async fn open(root: &Path) -> anyhow::Result<Pool> {
 }
 
 /// Runs the migrations that have not run, each whole or not at all.
-pub(super) async fn migrate(
-    pool: &Pool,
-    migrations: &'static [(i64, &str, &str)],
-) -> Result<(), MigrateError> {
+async fn migrate(pool: &Pool, migrations: &[(i64, &'static str, &'static str)]) -> Result<(), MigrateError> {
     let migration = |(version, description, statements): &(i64, &'static str, &'static str)| {
         let kind = MigrationType::Simple;
         Migration::new(*version, (*description).into(), kind, (*statements).into_sql_str(), false)

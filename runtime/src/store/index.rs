@@ -110,3 +110,87 @@ pub(super) async fn put(
     let read = format!("SELECT version FROM \"{kind}\" WHERE tenant = $1 AND name = $2");
     sqlx::query_scalar(AssertSqlSafe(read)).bind(tenant).bind(name).fetch_one(change).await
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::database;
+    use super::*;
+
+    /// A kind that shares a table with functions.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+    pub struct Thing {
+        pub tenant: String,
+        pub name: String,
+        pub says: String,
+    }
+
+    impl Record for Thing {
+        const KIND: &'static str = "functions";
+
+        fn tenant(&self) -> &str {
+            &self.tenant
+        }
+
+        fn name(&self) -> &str {
+            &self.name
+        }
+    }
+
+    pub fn thing(tenant: &str, name: &str, says: &str) -> Thing {
+        Thing { tenant: tenant.to_owned(), name: name.to_owned(), says: says.to_owned() }
+    }
+
+    async fn index(data: &tempfile::TempDir) -> Index<Thing> {
+        Index::new(database::open(data.path()).await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn definitions_are_put_found_changed_and_removed() {
+        let data = tempfile::tempdir().unwrap();
+        let things = index(&data).await;
+        assert_eq!(things.get("t", "a").await.unwrap(), None);
+        let quoted = "it's \"quoted\"; DROP TABLE functions; -- \u{1F980}";
+        assert_eq!(things.put(&thing("t", "a", "one")).await.unwrap(), 1);
+        assert_eq!(things.put(&thing("u", "a", quoted)).await.unwrap(), 1, "another tenant's");
+        assert_eq!(things.put(&thing("t", "a", "two")).await.unwrap(), 2);
+        assert_eq!(things.put(&thing("t", "a", "two")).await.unwrap(), 3, "the same is a change as well");
+        let kept = things.get("t", "a").await.unwrap().unwrap();
+        assert_eq!(kept, Kept { record: thing("t", "a", "two"), version: 3 });
+        things.remove("t", "b").await.unwrap();
+        assert_eq!(
+            things.all().await.unwrap(),
+            (vec![thing("t", "a", "two"), thing("u", "a", quoted)], true)
+        );
+        things.remove("t", "a").await.unwrap();
+        assert_eq!(things.get("t", "a").await.unwrap(), None);
+        things.database.close().await;
+        let again = index(&data).await;
+        assert_eq!(again.all().await.unwrap(), (vec![thing("u", "a", quoted)], true));
+    }
+
+    #[tokio::test]
+    async fn each_of_many_writers_at_one_time_counts() {
+        let data = tempfile::tempdir().unwrap();
+        let things = index(&data).await;
+        let puts = (0..50).map(|number| {
+            let things = &things;
+            async move { things.put(&thing("t", "a", &number.to_string())).await.unwrap() }
+        });
+        let mut versions = futures::future::join_all(puts).await;
+        versions.sort_unstable();
+        assert_eq!(versions, (1..=50).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_understood_is_told_and_left_alone() {
+        let data = tempfile::tempdir().unwrap();
+        let things = index(&data).await;
+        things.put(&thing("t", "a", "")).await.unwrap();
+        let mut change = things.database.begin().await.unwrap();
+        put(&mut change, "functions", "t", "b", r#"{"tenant": "t"}"#).await.unwrap();
+        change.commit().await.unwrap();
+        assert_eq!(things.all().await.unwrap(), (vec![thing("t", "a", "")], false));
+        let error = things.get("t", "b").await.unwrap_err().to_string();
+        assert!(error.contains("functions t/b is not understood"), "{error}");
+    }
+}

@@ -138,6 +138,26 @@ impl Store {
         self.root.join("artifacts")
     }
 
+    /// Removes the logs of functions that are not there: what a crash in the middle of a removal leaves.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sweep_logs(&self, is_there: impl Fn(&str, &str) -> bool) -> io::Result<()> {
+        let tenants = match fs::read_dir(self.root.join("logs")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            tenants => tenants?,
+        };
+        for tenant in tenants {
+            let tenant = tenant?;
+            let name = tenant.file_name();
+            // A function's name has no dot.
+            let function = |file: &str| file.split('.').next().unwrap_or(file).to_owned();
+            let keep = |file: &str| name.to_str().is_some_and(|tenant| is_there(tenant, &function(file)));
+            sweep(&tenant.path(), keep)?;
+        }
+        Ok(())
+    }
+
     pub fn log(&self, tenant: &str, function: &str) -> PathBuf {
         self.root.join("logs").join(tenant).join(format!("{function}.jsonl"))
     }
@@ -162,4 +182,35 @@ pub fn sweep(folder: &Path, keep: impl Fn(&str) -> bool) -> io::Result<()> {
 /// Makes sure that a rename in `folder` has reached the disk.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_data_directory_is_one_servers_until_it_closes() {
+        let data = tempfile::tempdir().unwrap();
+        let first = Store::open(data.path(), &[]).await.unwrap();
+        let refusal = Store::open(data.path(), &[]).await.err().unwrap().to_string();
+        assert!(refusal.contains("another server has the data directory"), "{refusal}");
+        first.close().await;
+        assert!(first.can_write().await.is_err(), "closed");
+        Store::open(data.path(), &[]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn logs_of_functions_that_are_gone_are_swept() {
+        let data = tempfile::tempdir().unwrap();
+        let store = Store::open(data.path(), &[]).await.unwrap();
+        store.sweep_logs(|_, _| false).unwrap();
+        let (kept, gone) = (store.log("t", "kept"), store.log("t", "gone"));
+        fs::create_dir_all(kept.parent().unwrap()).unwrap();
+        for path in [&kept, &kept.with_extension("old.jsonl"), &gone, &gone.with_extension("old.jsonl")] {
+            fs::write(path, "").unwrap();
+        }
+        store.sweep_logs(|tenant, function| (tenant, function) == ("t", "kept")).unwrap();
+        assert!(kept.exists() && kept.with_extension("old.jsonl").exists());
+        assert!(!gone.exists() && !gone.with_extension("old.jsonl").exists());
+    }
 }

@@ -61,3 +61,37 @@ async fn write(database: &Pool, tmp: &Path) -> Result<(), StoreError> {
     sqlx::query(write).execute(database).await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::database;
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_holds_for_a_while_and_no_longer() {
+        let data = tempfile::tempdir().unwrap();
+        let (database, tmp) = (database::open(data.path()).await.unwrap(), data.path().join("tmp"));
+        let writes = async || {
+            let row = sqlx::query_scalar::<_, i64>("SELECT writes FROM probe").fetch_optional(&database);
+            row.await.unwrap().unwrap_or_default()
+        };
+        let probe = Probe::default();
+        let later = async || {
+            let mut last = probe.0.lock().await;
+            let (at, _) = last.as_mut().unwrap();
+            *at -= HOLDS;
+        };
+        assert!(probe.ask(&database, &tmp).await.is_err(), "there is no such folder");
+        std::fs::create_dir(&tmp).unwrap();
+        assert!(probe.ask(&database, &tmp).await.is_err(), "as of a moment ago");
+        assert_eq!(writes().await, 0);
+        later().await;
+        for _ in 0..10 {
+            probe.ask(&database, &tmp).await.unwrap();
+        }
+        assert_eq!(writes().await, 1);
+        later().await;
+        probe.ask(&database, &tmp).await.unwrap();
+        assert_eq!(writes().await, 2);
+    }
+}

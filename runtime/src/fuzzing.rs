@@ -72,9 +72,11 @@ impl Default for Routes {
             data_dir: data.path().to_owned(),
             binary: "/bin/false".into(),
             settings,
+            dev: true,
+            tls: None,
         };
         let node = runtime.block_on(Node::open(&config)).unwrap();
-        Self { runtime, router: crate::http::router(node), _data: data }
+        Self { runtime, router: crate::http::router(node).0, _data: data }
     }
 }
 

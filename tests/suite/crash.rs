@@ -51,7 +51,9 @@ impl Bytes {
         // A custom section: no code, but other bytes.
         let component =
             |variant: usize| [&hello[..], &[0, 3, 1, b'v', u8::try_from(variant).unwrap()]].concat();
-        let model = |variant: usize| onnx::double(DataType::Float, &[Axis::Fixed(variant + 1)]);
+        let model = |variant: usize| {
+            onnx::double(DataType::Float, &[Axis::Fixed(i64::try_from(variant).unwrap() + 1)])
+        };
         Self {
             components: (0..VARIANTS).map(component).map(with_digest).collect(),
             models: (0..VARIANTS).map(model).map(with_digest).collect(),

@@ -75,7 +75,7 @@ impl Default for Routes {
             dev: true,
             tls: None,
         };
-        let node = runtime.block_on(async { Node::open(&config) }).unwrap();
+        let node = runtime.block_on(Node::open(&config)).unwrap();
         Self { runtime, router: crate::http::router(node).0, _data: data }
     }
 }

@@ -63,7 +63,7 @@ impl Weir {
     /// # Errors
     /// A data directory that another server has or that cannot be used; an address that is taken.
     pub async fn build(config: &Config) -> anyhow::Result<Self> {
-        let node = Node::open(config)?;
+        let node = Node::open(config).await?;
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}; is another server there?", config.listen))?;
@@ -99,7 +99,7 @@ impl Weir {
         });
         http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();
-        node.close();
+        node.close().await;
     }
 }
 

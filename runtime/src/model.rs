@@ -165,7 +165,7 @@ pub enum AxisRecord {
 }
 
 impl Record for ModelRecord {
-    const FOLDER: &'static str = "models";
+    const KIND: &'static str = "models";
 
     fn tenant(&self) -> &str {
         &self.tenant

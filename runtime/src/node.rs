@@ -33,7 +33,7 @@ use crate::rates::Rates;
 use crate::sandbox::egress::{AddressRules, Egress};
 use crate::sandbox::engine::{Code, Compiler, Rejection};
 use crate::sandbox::memory::NodeMemory;
-use crate::store::{Index, Received, Store};
+use crate::store::{Index, Kind, Received, Record, Store};
 use crate::telemetry::Telemetry;
 use crate::tenant::TenantRecord;
 use crate::units::Size;
@@ -70,6 +70,16 @@ pub struct Node {
     calls: AtomicU64,
 }
 
+/// All that the index has.
+fn kinds() -> [Kind; 4] {
+    [
+        Kind::of::<FunctionRecord>(),
+        Kind::of::<ModelRecord>(),
+        Kind::of::<TenantRecord>(),
+        Kind::of::<KeyRecord>(),
+    ]
+}
+
 /// How often a component is compiled for one asker.
 const COMPILATIONS: usize = 4;
 
@@ -85,9 +95,9 @@ impl Node {
     ///
     /// # Errors
     /// When the data directory or the sandboxes' engine cannot be had; the text says what to do.
-    pub fn open(config: &Config) -> anyhow::Result<Arc<Self>> {
+    pub async fn open(config: &Config) -> anyhow::Result<Arc<Self>> {
         let settings = config.settings.clone();
-        let store = Store::open(&config.data_dir)?;
+        let store = Store::open(&config.data_dir, &kinds()).await?;
         let compiler = Compiler::new(&settings, store.artifacts(), store.key()?).context(
             "the sandboxes' engine cannot start (it reserves address space; see `sandbox.sandboxes`)",
         )?;
@@ -124,10 +134,10 @@ impl Node {
             false => Access::Keys { keys: Keys::default(), failures: Failures::default() },
         };
         let node = Arc::new(Self {
-            function_index: store.index()?,
-            model_index: store.index()?,
-            tenant_index: store.index()?,
-            key_index: store.index()?,
+            function_index: store.index(),
+            model_index: store.index(),
+            tenant_index: store.index(),
+            key_index: store.index(),
             access,
             rates: Rates::default(),
             tenants: DashMap::new(),
@@ -149,14 +159,14 @@ impl Node {
             settings,
             store,
         });
-        node.restore()?;
-        node.restore_keys(&config.data_dir)?;
+        node.restore().await?;
+        node.restore_keys(&config.data_dir).await?;
         Ok(node)
     }
 
-    fn restore(self: &Arc<Self>) -> anyhow::Result<()> {
+    async fn restore(self: &Arc<Self>) -> anyhow::Result<()> {
         let mut used = HashSet::new();
-        let (models, mut whole) = self.model_index.all()?;
+        let (models, mut whole) = self.model_index.all().await?;
         for record in models {
             used.insert(record.digest.clone());
             let (tenant, name) = (record.tenant.clone(), record.name.clone());
@@ -168,7 +178,7 @@ impl Node {
                 }
             }
         }
-        let (functions, readable) = self.function_index.all()?;
+        let (functions, readable) = self.function_index.all().await?;
         for record in functions {
             used.extend(record.revisions.iter().map(|revision| revision.digest.clone()));
             let function = Arc::new(Function::new(&record, self));
@@ -179,16 +189,17 @@ impl Node {
         if whole && readable {
             self.store.blobs.sweep(|digest| used.contains(digest))?;
             self.compiler.artifacts().sweep(|digest| used.contains(digest))?;
+            self.store.sweep_logs(|tenant, name| self.functions.find(tenant, name).is_some())?;
         }
-        self.restore_tenants()
+        self.restore_tenants().await
     }
 
     /// The server has stopped: functions leave memory, and the data directory is free for another server.
-    pub fn close(&self) {
+    pub async fn close(&self) {
         for function in self.functions.take() {
             function.rest();
         }
-        self.store.unlock();
+        self.store.close().await;
     }
 
     /// A place for one upload, from its first byte to its end.
@@ -223,19 +234,19 @@ impl Node {
         self.service
             .has_device(config.device.into())
             .map_err(|error| Problem::new(problem::Code::InvalidConfig, format!("device: {error}")))?;
-        if let Some(same) = self.admit(tenant, name, &config, &component)? {
+        if let Some(same) = self.admit(tenant, name, &config, &component).await? {
             return Ok(Deployed::Same(same));
         }
         let code = self.compile(&component).await?;
 
         let _change = self.changes.lock().await;
         // Compiling took a while; what was asked before it may have changed.
-        if let Some(same) = self.admit(tenant, name, &config, &component)? {
+        if let Some(same) = self.admit(tenant, name, &config, &component).await? {
             return Ok(Deployed::Same(same));
         }
         let function = self.functions.find(tenant, name);
         let mut record = match &function {
-            Some(function) => self.record(function)?,
+            Some(function) => self.record(function).await?,
             None => FunctionRecord {
                 tenant: tenant.to_string(),
                 name: name.to_string(),
@@ -254,10 +265,10 @@ impl Node {
         };
         record.revisions.push(revision.clone());
         record.traffic = vec![Weight { revision: number, weight: 100 }];
-        tokio::task::block_in_place(|| {
-            self.store.blobs.keep(component)?;
-            self.function_index.put(&record)
-        })?;
+        if let Err(problem) = self.keep(component, &self.function_index, &record).await {
+            self.forget(&revision.digest);
+            return Err(problem);
+        }
         match function {
             Some(function) => function.update(&record, self),
             None => self.functions.put(tenant, name, Arc::new(Function::new(&record, self))),
@@ -265,8 +276,15 @@ impl Node {
         Ok(Deployed::New(revision))
     }
 
+    /// Keeps bytes, and then the definition that names them.
+    async fn keep<T: Record>(&self, bytes: Received, index: &Index<T>, record: &T) -> Result<(), Problem> {
+        tokio::task::block_in_place(|| self.store.blobs.keep(bytes))?;
+        index.put(record).await?;
+        Ok(())
+    }
+
     /// Whether a deploy's models are there; the newest revision, if the deploy says the same again.
-    fn admit(
+    async fn admit(
         &self,
         tenant: &Name,
         name: &Name,
@@ -282,7 +300,7 @@ impl Node {
             ));
         }
         let Some(function) = self.functions.find(tenant, name) else { return Ok(None) };
-        let newest = self.record(&function)?.revisions.pop();
+        let newest = self.record(&function).await?.revisions.pop();
         Ok(newest.filter(|newest| newest.digest == component.digest && newest.config == *config))
     }
 
@@ -300,7 +318,7 @@ impl Node {
                     Ok(rejection) => Problem::new(problem::Code::InvalidComponent, rejection.to_string()),
                     Err(error) => match error.downcast::<Unprepared>() {
                         Ok(unprepared) => unprepared.into(),
-                        Err(error) => Problem::internal(&error),
+                        Err(error) => error.into(),
                     },
                 })
             }
@@ -357,11 +375,9 @@ impl Node {
     ///
     /// # Errors
     /// When it was deleted meanwhile, or the disk cannot give it.
-    pub fn record(&self, function: &Function) -> Result<FunctionRecord, Problem> {
-        self.function_index.get(&function.tenant, &function.name).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Problem::no_function(&function.name),
-            _ => error.into(),
-        })
+    pub async fn record(&self, function: &Function) -> Result<FunctionRecord, Problem> {
+        let kept = self.function_index.get(&function.tenant, &function.name).await?;
+        kept.map(|kept| kept.record).ok_or_else(|| Problem::no_function(&function.name))
     }
 
     /// Sets the weights of a function's revisions.
@@ -376,7 +392,7 @@ impl Node {
     ) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
         let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
-        let mut record = self.record(&function)?;
+        let mut record = self.record(&function).await?;
         for (index, weight) in traffic.iter().enumerate() {
             if !record.revisions.iter().any(|revision| revision.revision == weight.revision) {
                 let have: Vec<String> =
@@ -404,7 +420,7 @@ impl Node {
             ));
         }
         record.traffic = traffic;
-        tokio::task::block_in_place(|| self.function_index.put(&record))?;
+        self.function_index.put(&record).await?;
         function.update(&record, self);
         Ok(())
     }
@@ -416,7 +432,7 @@ impl Node {
     pub async fn delete_function(&self, tenant: &Name, name: &Name) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
         let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
-        tokio::task::block_in_place(|| self.function_index.remove(tenant, name))?;
+        self.function_index.remove(tenant, name).await?;
         self.functions.remove(tenant, name);
         function.rest();
         function.log.remove();

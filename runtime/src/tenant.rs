@@ -21,7 +21,7 @@ pub struct TenantRecord {
 }
 
 impl Record for TenantRecord {
-    const FOLDER: &'static str = "tenants";
+    const KIND: &'static str = "tenants";
 
     fn tenant(&self) -> &str {
         &self.tenant

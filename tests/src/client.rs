@@ -79,6 +79,10 @@ impl Client {
         self.send(self.request(Method::GET, path)).await
     }
 
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send(self.request(Method::PUT, path).json(body)).await
+    }
+
     pub async fn deploy(&self, name: &str, component: Vec<u8>, config: &Value) -> Answer {
         self.send(self.deploying(name, component, config)).await
     }

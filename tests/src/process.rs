@@ -40,9 +40,30 @@ impl Process {
     }
 
     fn server(data: &Path) -> Command {
-        let mut command = Command::new(Self::binary("weir"));
+        Self::server_of(&Self::binary("weir"), data)
+    }
+
+    /// `weir serve` of a binary that may lie elsewhere, to be changed before it is started.
+    pub fn server_of(binary: &Path, data: &Path) -> Command {
+        let mut command = Command::new(binary);
         command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
         command
+    }
+
+    /// One whose files may be limited while it runs: without this the system would end it at the limit. Source:
+    /// setrlimit(2), RLIMIT_FSIZE.
+    pub async fn serve_limited(data: &Path) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(Self::binary("weir"));
+        command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+        Self::start(command).await
+    }
+
+    /// How large the files may be from now on that it writes.
+    pub async fn limit_files(&self, most: &str) {
+        let mut command = Command::new("prlimit");
+        command.arg("--pid").arg(self.child.id().unwrap().to_string()).arg(format!("--fsize={most}:"));
+        assert!(command.status().await.unwrap().success());
     }
 
     /// A client command against this server, to be changed before it is run.

@@ -43,7 +43,7 @@ pub struct KeyRecord {
 }
 
 impl Record for KeyRecord {
-    const FOLDER: &'static str = "keys";
+    const KIND: &'static str = "keys";
 
     fn tenant(&self) -> &str {
         self.tenant.as_deref().unwrap_or(weir_gpu::SYSTEM)

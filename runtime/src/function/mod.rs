@@ -45,7 +45,7 @@ pub struct Weight {
 }
 
 impl Record for FunctionRecord {
-    const FOLDER: &'static str = "functions";
+    const KIND: &'static str = "functions";
 
     fn tenant(&self) -> &str {
         &self.tenant

@@ -262,6 +262,8 @@ fn outcome(code: Code) -> Outcome {
         | Code::PreparationFailed
         | Code::ModelMemory
         | Code::OperatorCost
+        | Code::StorageFull
+        | Code::StorageUnavailable
         | Code::Internal => Outcome::Refused,
     }
 }

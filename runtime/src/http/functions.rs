@@ -17,7 +17,7 @@ use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use super::guard::Tenant;
 use super::problem::{Code, Problem};
-use super::{FunctionName, upload};
+use super::{FunctionName, upload, whole};
 use crate::function::{Function, RevisionRecord, Weight};
 use crate::name::Name;
 use crate::node::{Deployed, Node};
@@ -45,15 +45,13 @@ pub async fn deploy(
     let url = url(&tenant, &name);
     let (place, body) = upload::place(&node, body).await?;
     let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
-    // Detached, so that a client that goes away cannot leave a change half made.
-    let change = Arc::clone(&node);
     let function = name.clone();
-    let deploy = async move {
-        let deployed = change.deploy(&tenant, &function, config, component).await;
+    let deployed = whole(async move {
+        let deployed = node.deploy(&tenant, &function, config, component).await;
         drop(place);
         deployed
-    };
-    let deployed = tokio::spawn(deploy).await.map_err(|error| Problem::internal(&error.into()))??;
+    })
+    .await?;
     let (status, record) = match deployed {
         Deployed::New(record) => (StatusCode::CREATED, record),
         Deployed::Same(record) => (StatusCode::OK, record),
@@ -114,7 +112,7 @@ pub async fn show(
 ) -> Result<Json<Value>, Problem> {
     let function = find(&node, &tenant, &name)?;
     let mut status = summary(&function);
-    let record = node.record(&function)?;
+    let record = node.record(&function).await?;
     let revisions: Vec<Value> = record.revisions.iter().map(|record| revision(&function, record)).collect();
     if let Some(fields) = status.as_object_mut() {
         fields.insert("revisions".to_owned(), revisions.into());
@@ -150,7 +148,7 @@ pub async fn delete(
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
 ) -> Result<StatusCode, Problem> {
-    node.delete_function(&tenant, &name).await?;
+    whole(async move { node.delete_function(&tenant, &name).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -169,8 +167,9 @@ pub async fn traffic(
     request: Request,
 ) -> Result<Json<Value>, Problem> {
     let Traffic { traffic } = upload::json(&node, request).await?;
-    node.set_traffic(&tenant, &name, traffic.clone()).await?;
-    Ok(Json(json!({ "traffic": traffic })))
+    let answer = json!({ "traffic": traffic });
+    whole(async move { node.set_traffic(&tenant, &name, traffic).await }).await?;
+    Ok(Json(answer))
 }
 
 /// The query of `GET /v1/functions/{name}/logs`.

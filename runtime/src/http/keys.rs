@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::guard::{forbidden, meant};
 use super::problem::{Code, Problem};
-use super::upload;
+use super::{upload, whole};
 use crate::access::{KeyRecord, Keys, Principal, Role};
 use crate::name::Name;
 use crate::node::Node;
@@ -135,7 +135,7 @@ pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     if let Some(time) = wanted.expires_in {
         record.expire_in(time);
     }
-    let (record, token) = node.make_key(record).await?;
+    let (record, token) = whole(async move { node.make_key(record).await }).await?;
     Ok(shown_once(&record, token.as_str()))
 }
 
@@ -148,8 +148,11 @@ pub async fn rotate(
     let (principal, tenant) = asker(&request)?;
     keys(&node)?;
     let Rotation { overlap } = upload::json(&node, request).await?;
-    let by = principal.key.as_deref();
-    let (record, token) = node.rotate_key(&id, tenant.as_ref(), overlap, by).await?;
+    let rotated = async move {
+        let by = principal.key.as_deref();
+        node.rotate_key(&id, tenant.as_ref(), overlap, by).await
+    };
+    let (record, token) = whole(rotated).await?;
     Ok(shown_once(&record, token.as_str()))
 }
 
@@ -161,7 +164,7 @@ pub async fn revoke(
 ) -> Result<StatusCode, Problem> {
     let (_, tenant) = asker(&request)?;
     keys(&node)?;
-    node.revoke_key(&id, tenant.as_ref()).await?;
+    whole(async move { node.revoke_key(&id, tenant.as_ref()).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

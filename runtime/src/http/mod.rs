@@ -58,7 +58,7 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
     let needs = Needs::Right;
     let (router, routes) = Routes::new(Arc::clone(&node))
         .on("GET", "/healthz", Needs::Nothing, get(|| async { "ok\n" }))
-        .on("GET", "/readyz", Needs::Nothing, get(|| async { "ok\n" }))
+        .on("GET", "/readyz", Needs::Nothing, get(ready))
         .on("GET", "/metrics", needs(Right::Observe), get(metrics))
         .on("GET", "/v1/functions", needs(Right::Read), get(functions::list))
         .on("GET", "/v1/functions/{name}", needs(Right::Read), get(functions::show))
@@ -94,6 +94,24 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
         .layer(DefaultBodyLimit::disable())
         .with_state(node);
     (router, routes)
+}
+
+/// `GET /readyz`: whether the server takes changes. Calls of what is deployed are served also when it does not.
+async fn ready(State(node): State<Arc<Node>>) -> Result<&'static str, Problem> {
+    match node.store.can_write().await {
+        Ok(()) => Ok("ok\n"),
+        Err(_) => {
+            Err(Problem::new(Code::StorageUnavailable, "the store cannot write; the server's log says why"))
+        }
+    }
+}
+
+/// Makes a change to its end, whether or not whoever asked for it waits: what is kept and what is served would differ if
+/// it stopped in the middle.
+async fn whole<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Problem>> + Send + 'static,
+) -> Result<T, Problem> {
+    tokio::spawn(change).await.map_err(|error| Problem::internal(&error.into()))?
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Result<Response, Problem> {

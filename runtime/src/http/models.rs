@@ -14,7 +14,7 @@ use weir_gpu::{Format, ResidentGraph, SYSTEM};
 
 use super::guard::Tenant;
 use super::problem::{Code, Problem};
-use super::{ModelName, upload};
+use super::{ModelName, upload, whole};
 use crate::access::{Principal, Right};
 use crate::model::{Model, ModelConfig};
 use crate::name::Name;
@@ -68,14 +68,13 @@ pub async fn upload(
     };
     let (place, body) = upload::place(&node, body).await?;
     let upload = upload::model(&node, body).await?;
-    // Detached, so that a client that goes away cannot leave a change half made.
     let change = Arc::clone(&node);
-    let put = async move {
+    let model = whole(async move {
         let model = change.put_model(&tenant, &name, format, upload).await;
         drop(place);
         model
-    };
-    let model = tokio::spawn(put).await.map_err(|error| Problem::internal(&error.into()))??;
+    })
+    .await?;
     Ok((StatusCode::CREATED, Json(view(&model, &node.service.stats().resident))).into_response())
 }
 
@@ -92,7 +91,8 @@ pub async fn configure(
         let detail = "visibility: only the operator makes a model public";
         return Err(Problem::new(Code::Forbidden, detail));
     }
-    let model = node.configure_model(&tenant, &name, config).await?;
+    let change = Arc::clone(&node);
+    let model = whole(async move { change.configure_model(&tenant, &name, config).await }).await?;
     Ok(Json(view(&model, &node.service.stats().resident)))
 }
 
@@ -135,6 +135,6 @@ pub async fn delete(
     Tenant(tenant): Tenant,
     ModelName(name): ModelName,
 ) -> Result<StatusCode, Problem> {
-    node.delete_model(&tenant, &name).await?;
+    whole(async move { node.delete_model(&tenant, &name).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

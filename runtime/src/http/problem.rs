@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::function::StartError;
 use crate::limits::Exceeded;
 use crate::preparation::Unprepared;
+use crate::store::StoreError;
 
 /// The stable codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,6 +62,8 @@ pub enum Code {
     PreparationFailed,
     ModelMemory,
     OperatorCost,
+    StorageFull,
+    StorageUnavailable,
     Internal,
 }
 
@@ -263,6 +266,15 @@ impl Code {
                 "operator_cost",
                 "One operator of the model is more work than allowed",
             ),
+            Self::StorageFull => {
+                later(StatusCode::INSUFFICIENT_STORAGE, "storage_full", "The server's disk has no room", 30)
+            }
+            Self::StorageUnavailable => later(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "storage_unavailable",
+                "The server's disk does not take changes",
+                5,
+            ),
             Self::Internal => row(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed"),
         }
     }
@@ -270,7 +282,7 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 50] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
@@ -318,6 +330,8 @@ impl Code {
         Self::PreparationFailed,
         Self::ModelMemory,
         Self::OperatorCost,
+        Self::StorageFull,
+        Self::StorageUnavailable,
         Self::Internal,
     ];
 
@@ -396,9 +410,37 @@ impl From<Exceeded> for Problem {
     }
 }
 
+/// What the disk has against it, so far as the client can do something about it: try again.
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match &error {
+            StoreError::Full(_) => {
+                tracing::error!(%error, "a change was refused");
+                Self::new(Code::StorageFull, "the server's disk has no room for it; nothing has changed")
+            }
+            StoreError::Unavailable(_) => {
+                tracing::error!(%error, "the disk refused");
+                let detail = "the server's disk does not take changes now; nothing has changed";
+                Self::new(Code::StorageUnavailable, detail)
+            }
+            StoreError::Other(_) => Self::internal(&error.into()),
+        }
+    }
+}
+
 impl From<std::io::Error> for Problem {
     fn from(error: std::io::Error) -> Self {
-        Self::internal(&error.into())
+        StoreError::from(error).into()
+    }
+}
+
+/// What an upload may meet on the way: the disk, or a failure of the server.
+impl From<anyhow::Error> for Problem {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<std::io::Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Self::internal(&error),
+        }
     }
 }
 

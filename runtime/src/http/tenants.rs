@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use serde_json::{Value, json};
 
 use super::problem::Problem;
-use super::{TenantName, upload};
+use super::{TenantName, upload, whole};
 use crate::access::{Principal, Right};
 use crate::node::Node;
 use crate::tenant::ShareConfig;
@@ -56,6 +56,7 @@ pub async fn set(
     request: Request,
 ) -> Result<Json<Value>, Problem> {
     let share: ShareConfig = upload::json(&node, request).await?;
-    node.set_share(&name, share).await?;
+    let (change, tenant) = (Arc::clone(&node), name.clone());
+    whole(async move { change.set_share(&tenant, share).await }).await?;
     Ok(Json(view(&node, &name)))
 }

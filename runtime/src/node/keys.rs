@@ -17,10 +17,10 @@ const FIRST_KEY: &str = "operator.key";
 
 impl Node {
     /// Reads the keys, and makes the first operator's if no operator has one.
-    pub(super) fn restore_keys(&self, data_dir: &Path) -> anyhow::Result<()> {
+    pub(super) async fn restore_keys(&self, data_dir: &Path) -> anyhow::Result<()> {
         let Some(keys) = self.access.keys() else { return Ok(()) };
         // One that cannot be read is named in the log, and opens nothing.
-        let (records, _) = self.key_index.all()?;
+        let (records, _) = self.key_index.all().await?;
         let mut operators = 0;
         for record in records {
             operators += usize::from(record.role == Role::Operator && record.revoked.is_none());
@@ -36,7 +36,7 @@ impl Node {
             let path = data_dir.join(FIRST_KEY);
             write_secret(&path, token.as_str())
                 .with_context(|| format!("the operator's key cannot be written to {}", path.display()))?;
-            self.key_index.put(&key.record)?;
+            self.key_index.put(&key.record).await?;
             keys.put(key);
             tracing::info!(path = %path.display(), "no operator has a key: there is one in this file now");
         }
@@ -56,7 +56,7 @@ impl Node {
         }
         let (key, token) = Key::make(record).map_err(|error| Problem::internal(&error))?;
         let record = key.record.clone();
-        self.keep_key(key)?;
+        self.keep_key(key).await?;
         Ok((record, token))
     }
 
@@ -84,9 +84,9 @@ impl Node {
         };
         let (key, token) = Key::make(new).map_err(|error| Problem::internal(&error))?;
         let record = key.record.clone();
-        self.keep_key(key)?;
+        self.keep_key(key).await?;
         old.expire_in(overlap);
-        self.keep_key(Key::new(old).map_err(|error| Problem::internal(&error))?)?;
+        self.keep_key(Key::new(old).map_err(|error| Problem::internal(&error))?).await?;
         Ok((record, token))
     }
 
@@ -112,7 +112,7 @@ impl Node {
             return Err(Problem::new(Code::Conflict, detail));
         }
         let record = KeyRecord { revoked: Some(crate::now()), ..record };
-        self.keep_key(Key::new(record).map_err(|error| Problem::internal(&error))?)
+        self.keep_key(Key::new(record).map_err(|error| Problem::internal(&error))?).await
     }
 
     /// A key of a tenant, or of anyone.
@@ -121,8 +121,8 @@ impl Node {
         found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no key `{id}`")))
     }
 
-    fn keep_key(&self, key: Key) -> Result<(), Problem> {
-        tokio::task::block_in_place(|| self.key_index.put(&key.record))?;
+    async fn keep_key(&self, key: Key) -> Result<(), Problem> {
+        self.key_index.put(&key.record).await?;
         if let Some(keys) = self.access.keys() {
             keys.put(key);
         }

@@ -32,10 +32,10 @@ impl Node {
             record.config = before.record.config.clone();
         }
         let model = Model::new(record, &self.store, &self.settings)?;
-        tokio::task::block_in_place(|| {
-            self.store.blobs.keep(upload)?;
-            self.model_index.put(&model.record)
-        })?;
+        if let Err(problem) = self.keep(upload, &self.model_index, &model.record).await {
+            self.forget(&model.record.digest);
+            return Err(problem);
+        }
         let model = Arc::new(model);
         self.models.put(Arc::clone(&model));
         if let Some(before) = before {
@@ -64,7 +64,7 @@ impl Node {
         }
         let record = ModelRecord { config, ..before.record.clone() };
         let model = Model::new(record, &self.store, &self.settings)?;
-        tokio::task::block_in_place(|| self.model_index.put(&model.record))?;
+        self.model_index.put(&model.record).await?;
         let model = Arc::new(model);
         self.models.put(Arc::clone(&model));
         self.service.keep(tenant, &model.source, &model.source.policy);
@@ -93,7 +93,7 @@ impl Node {
         let _change = self.changes.lock().await;
         let model = self.models.own(tenant, name).ok_or_else(|| Problem::no_model(name))?;
         self.nobody_uses(&model, |_| true)?;
-        tokio::task::block_in_place(|| self.model_index.remove(tenant, name))?;
+        self.model_index.remove(tenant, name).await?;
         self.models.remove(tenant, name);
         self.settle_graph(&model);
         self.forget(&model.record.digest);

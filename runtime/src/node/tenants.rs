@@ -10,9 +10,9 @@ use crate::name::Name;
 use crate::tenant::{ShareConfig, TenantRecord};
 
 impl Node {
-    pub(super) fn restore_tenants(&self) -> anyhow::Result<()> {
+    pub(super) async fn restore_tenants(&self) -> anyhow::Result<()> {
         // One that cannot be read is named in the log, and has the defaults.
-        let (records, _) = self.tenant_index.all()?;
+        let (records, _) = self.tenant_index.all().await?;
         for record in records {
             self.tenants.insert(record.tenant.as_str().into(), record);
         }
@@ -66,7 +66,7 @@ impl Node {
             None => TenantRecord { tenant: tenant.to_string(), share: ShareConfig::default() },
         };
         record.share = share;
-        tokio::task::block_in_place(|| self.tenant_index.put(&record))?;
+        self.tenant_index.put(&record).await?;
         self.tenants.insert((&**tenant).into(), record);
         self.settle_share(tenant);
         Ok(())

@@ -76,11 +76,11 @@ impl Blobs {
     /// When the disk cannot take it; nothing is kept then.
     pub fn keep(&self, received: Received) -> io::Result<()> {
         let path = self.path(&received.digest);
-        if path.exists() {
-            return Ok(());
+        if !path.exists() {
+            received.file.as_file().sync_all()?;
+            received.file.persist(path).map_err(|error| error.error)?;
         }
-        received.file.as_file().sync_all()?;
-        received.file.persist(path).map_err(|error| error.error)?;
+        // Also for a file that is there: what put it there may have failed here.
         sync_folder(&self.folder)
     }
 

@@ -1,21 +1,30 @@
-//! What survives a restart: bytes by their hash, and a small index of definitions.
+//! What survives a restart: bytes by their hash, and definitions in a database.
 //!
-//! Every file appears whole by rename, after its bytes and its folder have reached the disk, so that what was
-//! acknowledged is there after a crash and what was not leaves no half; bytes that a crash left without a definition
-//! are swept at the next start. One server uses a data directory at a time.
+//! What was acknowledged is there after a crash, and what was not leaves no half. Bytes reach the disk before the
+//! definition that names them: each file appears whole by rename, after its bytes and before its folder are synced. A
+//! definition changes in one transaction, which is on disk when it returns. Bytes that a crash left without a definition are
+//! swept at the next start. One server uses a data directory at a time.
 //!
 //! ```text
+//! weir.db                            definitions: a table per kind, by tenant and name, as JSON with a version
 //! blobs/{digest}                     a component's or model's bytes
 //! artifacts/{engine}/{digest}.cwasm  precompiled code, with its MAC beside it; made again when missing
 //! key                                what the MACs are made with; a secret
-//! index/functions/{tenant}/{name}    definitions, as JSON
-//! index/models/{tenant}/{name}
 //! logs/{tenant}/{function}.jsonl
 //! tmp/                               uploads under way; emptied at start
+//! lock                               held by the server that runs
+//! index                              a note for older versions; index.migrated is what they had left there
 //! ```
+//!
+//! `database.rs` opens the database and knows its kind; `index.rs` has the queries; `forward.rs` reads what older versions
+//! have left; `probe.rs` tells whether all of it can be written; `blobs.rs` has the bytes.
 
 mod blobs;
+mod database;
+mod error;
+mod forward;
 mod index;
+mod probe;
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -24,21 +33,29 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 pub use blobs::{Blobs, ReceiveError, Received};
+pub use error::StoreError;
+pub use forward::Kind;
 pub use index::{Index, Record};
+
+use database::Pool;
+use probe::Probe;
 
 /// A data directory that this server holds.
 pub struct Store {
     root: PathBuf,
     pub blobs: Blobs,
+    database: Pool,
+    probe: Probe,
     lock: File,
 }
 
 impl Store {
-    /// Opens a data directory, or makes one.
+    /// Opens a data directory, or makes one. Definitions of these kinds are taken over from an older version's.
     ///
     /// # Errors
-    /// When another server has it, or when it cannot be read or written; the text names the folder.
-    pub fn open(root: &Path) -> anyhow::Result<Self> {
+    /// When another server has it, when a newer version has written it, when what an older one has left cannot be
+    /// understood, or when it cannot be read or written; the text names the file or folder.
+    pub async fn open(root: &Path, kinds: &[Kind]) -> anyhow::Result<Self> {
         fs::create_dir_all(root)
             .with_context(|| format!("the data directory {} cannot be made", root.display()))?;
         let lock = File::create(root.join("lock"))
@@ -60,22 +77,31 @@ impl Store {
             _ => fs::create_dir_all(&tmp)?,
         }
         let blobs = Blobs::open(root.join("blobs"), tmp)?;
-        Ok(Self { root: root.to_owned(), blobs, lock })
+        let database = database::open(root).await?;
+        forward::migrate(root, &database, kinds).await?;
+        sync_folder(root)?;
+        Ok(Self { root: root.to_owned(), blobs, database, probe: Probe::default(), lock })
     }
 
-    /// Lets another server have the data directory.
-    pub fn unlock(&self) {
+    /// Lets another server have the data directory. Changes find the store closed from then on.
+    pub async fn close(&self) {
+        self.database.close().await;
         if let Err(error) = self.lock.unlock() {
             tracing::warn!(%error, "the data directory stays locked until this process ends");
         }
     }
 
     /// The index of one kind of definition.
+    pub fn index<T: Record>(&self) -> Index<T> {
+        Index::new(self.database.clone())
+    }
+
+    /// That changes can be written, as of a few seconds ago at most.
     ///
     /// # Errors
-    /// When its folder cannot be made.
-    pub fn index<T: Record>(&self) -> io::Result<Index<T>> {
-        Index::open(self.root.join("index").join(T::FOLDER))
+    /// Why they cannot.
+    pub async fn can_write(&self) -> Result<(), String> {
+        self.probe.ask(&self.database, &self.root.join("tmp")).await
     }
 
     /// This data directory's secret, made at the first start.
@@ -108,6 +134,26 @@ impl Store {
         self.root.join("artifacts")
     }
 
+    /// Removes the logs of functions that are not there: what a crash in the middle of a removal leaves.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sweep_logs(&self, is_there: impl Fn(&str, &str) -> bool) -> io::Result<()> {
+        let tenants = match fs::read_dir(self.root.join("logs")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            tenants => tenants?,
+        };
+        for tenant in tenants {
+            let tenant = tenant?;
+            let name = tenant.file_name();
+            // A function's name has no dot.
+            let function = |file: &str| file.split('.').next().unwrap_or(file).to_owned();
+            let keep = |file: &str| name.to_str().is_some_and(|tenant| is_there(tenant, &function(file)));
+            sweep(&tenant.path(), keep)?;
+        }
+        Ok(())
+    }
+
     pub fn log(&self, tenant: &str, function: &str) -> PathBuf {
         self.root.join("logs").join(tenant).join(format!("{function}.jsonl"))
     }
@@ -132,4 +178,35 @@ pub fn sweep(folder: &Path, keep: impl Fn(&str) -> bool) -> io::Result<()> {
 /// Makes sure that a rename in `folder` has reached the disk.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_data_directory_is_one_servers_until_it_closes() {
+        let data = tempfile::tempdir().unwrap();
+        let first = Store::open(data.path(), &[]).await.unwrap();
+        let refusal = Store::open(data.path(), &[]).await.err().unwrap().to_string();
+        assert!(refusal.contains("another server has the data directory"), "{refusal}");
+        first.close().await;
+        assert!(first.can_write().await.is_err(), "closed");
+        Store::open(data.path(), &[]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn logs_of_functions_that_are_gone_are_swept() {
+        let data = tempfile::tempdir().unwrap();
+        let store = Store::open(data.path(), &[]).await.unwrap();
+        store.sweep_logs(|_, _| false).unwrap();
+        let (kept, gone) = (store.log("t", "kept"), store.log("t", "gone"));
+        fs::create_dir_all(kept.parent().unwrap()).unwrap();
+        for path in [&kept, &kept.with_extension("old.jsonl"), &gone, &gone.with_extension("old.jsonl")] {
+            fs::write(path, "").unwrap();
+        }
+        store.sweep_logs(|tenant, function| (tenant, function) == ("t", "kept")).unwrap();
+        assert!(kept.exists() && kept.with_extension("old.jsonl").exists());
+        assert!(!gone.exists() && !gone.with_extension("old.jsonl").exists());
+    }
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use sqlx::Connection as _;
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -48,6 +49,8 @@ pub async fn open(root: &Path) -> anyhow::Result<Pool> {
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(WAIT);
+    // One that changes the journal's mode waits for nobody, so one does it before there are others.
+    let first = Connection::connect_with(&options).await.with_context(cannot)?;
     let pool = SqlitePoolOptions::new()
         .min_connections(CONNECTIONS)
         .max_connections(CONNECTIONS)
@@ -58,6 +61,7 @@ pub async fn open(root: &Path) -> anyhow::Result<Pool> {
         .connect_with(options)
         .await
         .with_context(cannot)?;
+    first.close().await.with_context(cannot)?;
     migrate(&pool, MIGRATIONS).await.map_err(|error| match error {
         MigrateError::VersionMissing(version) => {
             let newest = MIGRATIONS.iter().map(|(version, ..)| *version).max().unwrap_or_default();

@@ -14,7 +14,7 @@
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `preparation/` (opens uploads, in processes that may die), `limits.rs`, `catalog.rs`, `model.rs`,
-//! `tenant.rs`, `rates.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
+//! `tenant.rs`, `rates.rs`, `config.rs`, `telemetry.rs`, `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
 
 mod access;
 mod admission;
@@ -31,6 +31,7 @@ mod node;
 mod preparation;
 mod rates;
 mod sandbox;
+mod schema;
 mod store;
 mod telemetry;
 mod tenant;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_gpu::{Batching, Dim, Format, Keep, ModelPolicy, ModelSource, Report, TensorSpec};
 
@@ -13,6 +14,7 @@ use crate::catalog::Catalog;
 use crate::config::Settings;
 use crate::function::{at_most, span_at_most};
 use crate::name::Name;
+use crate::schema::SpanText;
 use crate::store::{Record, Store};
 use crate::units::span;
 
@@ -40,34 +42,41 @@ pub struct ModelRecord {
 }
 
 /// How a model is held in memory and run. Every value has a default; unknown names are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// How long its graph stays in memory after the last sandbox that held it; the operator's value when absent.
     #[serde(with = "span::optional")]
+    #[schemars(with = "Option<SpanText>")]
     pub keep_alive: Option<Duration>,
     /// How long it stays in host memory, read and ready, after its last move to a GPU; the operator's value when absent.
     #[serde(with = "span::optional")]
+    #[schemars(with = "Option<SpanText>")]
     pub host_keep_alive: Option<Duration>,
     /// Whether its graph stays for good once it is loaded, and makes room for no other.
     pub pin: bool,
     /// How long its graph is in memory, at least, before it makes room for others.
     #[serde(with = "span")]
+    #[schemars(with = "SpanText")]
     pub min_resident: Duration,
     /// The most rows that ride in one batch; 1 for none.
+    #[schemars(range(min = 1))]
     pub max_batch: u64,
     /// How long the first inference of a batch may wait for others.
     #[serde(with = "span")]
+    #[schemars(with = "SpanText")]
     pub max_queue_delay: Duration,
     /// Numbers of rows that a batch should have, from the least.
+    #[schemars(inner(range(min = 1)))]
     pub preferred_batch_sizes: Vec<u64>,
     /// Whether a batch is filled up with rows of zeros to the next preferred number.
     pub padding: bool,
+    /// Whose functions find it.
     pub visibility: Visibility,
 }
 
 /// Whose functions find a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Visibility {
     /// Its tenant's.
@@ -150,14 +159,14 @@ impl ModelConfig {
 }
 
 /// One input or output. `shape` has an integer for a fixed axis and a string for one that may vary.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SpecRecord {
     pub name: String,
     pub dtype: String,
     pub shape: Vec<AxisRecord>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum AxisRecord {
     Fixed(usize),

@@ -5,6 +5,7 @@
 
 use std::num::NonZeroU32;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TenantConfig;
@@ -34,32 +35,41 @@ impl Record for TenantRecord {
 }
 
 /// What a tenant may have of the devices. What is absent is the operator's default; unknown names are refused.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShareConfig {
     /// What people call it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 200))]
     pub display_name: Option<String>,
     /// Whether its keys and functions work.
     #[serde(skip_serializing_if = "TenantState::is_active")]
     pub state: TenantState,
+    /// Its part of the devices' time, against that of others.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
     pub weight: Option<u32>,
+    /// The most urgent class that its inferences may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
+    /// The most of its inferences that may wait for a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<usize>,
+    /// Calls of its functions in a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_per_second: Option<NonZeroU32>,
+    /// Calls at once after a pause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_burst: Option<NonZeroU32>,
+    /// The most memory that its models and jobs may have of a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Size>,
+    /// The same of the GPU's memory; as `device_memory` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_memory: Option<Size>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TenantState {
     #[default]

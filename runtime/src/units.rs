@@ -1,9 +1,11 @@
 //! Durations and sizes as people write them: `"250ms"`, `"64MiB"`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -53,6 +55,23 @@ impl Serialize for Size {
     }
 }
 
+impl JsonSchema for Size {
+    fn schema_name() -> Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A number of bytes, or a text with a unit. Answers have the number.",
+            "oneOf": [
+                { "type": "integer", "minimum": 0, "maximum": u64::MAX },
+                { "type": "string", "pattern": "^[0-9]{1,9}([.][0-9]{1,3})? ?(B|kB|MB|GB|TB|KiB|MiB|GiB|TiB)$" },
+            ],
+            "examples": ["64MiB", 67_108_864],
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Sizes;
@@ -86,9 +105,27 @@ pub mod span {
     /// # Errors
     /// A sentence that names the text.
     pub fn parse(text: &str) -> Result<Duration, String> {
-        humantime::parse_duration(text).map_err(|_| {
+        sum(text).ok_or_else(|| {
             format!("`{text}` is not a duration: write a number with a unit, such as \"250ms\" or \"30s\"")
         })
+    }
+
+    /// The sum of a text's parts, each a number with its unit. They are read one by one: as a whole, a text whose parts
+    /// add up to more than a duration can be would end the reader.
+    fn sum(text: &str) -> Option<Duration> {
+        let (mut whole, mut rest) = (Duration::ZERO, text);
+        loop {
+            let unit = rest.find(|c: char| c.is_ascii_alphabetic())?;
+            let (number, tail) = rest.split_at(unit);
+            let end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+            let (unit, next) = tail.split_at(end);
+            let part = humantime::parse_duration(&format!("{number}{unit}")).ok()?;
+            whole = whole.checked_add(part)?;
+            if next.is_empty() {
+                return Some(whole);
+            }
+            rest = next;
+        }
     }
 
     pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -136,6 +173,11 @@ mod tests {
     #[test]
     fn spans_are_strings() {
         assert_eq!(span::parse("250ms").unwrap(), Duration::from_millis(250));
-        assert!(span::parse("250").unwrap_err().contains("`250` is not a duration"));
+        assert_eq!(span::parse(" 1h 1min30 s").unwrap(), Duration::from_secs(3690));
+        assert_eq!(span::parse("1ms").unwrap() + span::parse("0s").unwrap(), Duration::from_millis(1));
+        // The last one's parts are each a duration, and their sum is none.
+        for bad in ["", "250", "s", "1 s 2", "1h-2s", "1 lightyear", "18446744073709551615s 1000000000ns"] {
+            assert!(span::parse(bad).unwrap_err().contains(&format!("`{bad}` is not a duration")), "{bad}");
+        }
     }
 }

@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Settings;
 use crate::name::Name;
 use crate::sandbox::egress::HostPattern;
+use crate::schema::{HostText, ModelText, SpanText};
 use crate::units::{Size, span};
 
 /// What a function may use and how it is run. Every value has a default; unknown names are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FunctionConfig {
     /// Whether it may be called without a key.
     pub public: bool,
     /// Models that it may open, by name.
+    #[schemars(with = "Vec<ModelText>")]
     pub models: Vec<String>,
     /// Whether it may load models from bytes of its own.
     pub allow_model_bytes: bool,
@@ -30,7 +33,9 @@ pub struct FunctionConfig {
     /// Its environment; nothing else is in it.
     pub env: BTreeMap<String, String>,
     /// Hosts that it may send requests to.
+    #[schemars(with = "Vec<HostText>")]
     pub egress: Vec<HostPattern>,
+    /// What each of its sandboxes, and each of its calls, may have.
     pub limits: Limits,
     /// Calls that may run at one time.
     pub max_concurrency: NonZeroU32,
@@ -38,25 +43,30 @@ pub struct FunctionConfig {
     pub max_queue: u32,
     /// How long without calls before nothing of it is left in memory.
     #[serde(with = "span")]
+    #[schemars(with = "SpanText")]
     pub idle_timeout: Duration,
     /// How long a call is held while the function wakes.
     #[serde(with = "span")]
+    #[schemars(with = "SpanText")]
     pub startup_timeout: Duration,
     /// How long one call may take, from its sandbox's start to its last byte.
     #[serde(with = "span")]
+    #[schemars(with = "SpanText")]
     pub request_timeout: Duration,
     /// How long one inference may wait for a lane; only the call's own end ends the wait when absent.
     #[serde(with = "span::optional")]
+    #[schemars(with = "Option<SpanText>")]
     pub queue_timeout: Option<Duration>,
     /// How long one inference may take, its wait for a lane included; only the call's own end ends it when absent.
     #[serde(with = "span::optional")]
+    #[schemars(with = "Option<SpanText>")]
     pub inference_timeout: Option<Duration>,
     /// Calls that one sandbox may serve, one after another. 1 is a fresh sandbox for every call.
     pub reuse: NonZeroU32,
 }
 
 /// What each of the function's sandboxes, and each of its calls, may have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Linear memory of a sandbox.
@@ -71,8 +81,11 @@ pub struct Limits {
     pub tables: u32,
     /// How long a call may compute. Waiting does not count.
     #[serde(with = "span")]
+    #[schemars(with = "SpanText")]
     pub cpu_time: Duration,
+    /// A request's body.
     pub request_bytes: Size,
+    /// An answer's body.
     pub response_bytes: Size,
     /// One set of headers: a request's, an answer's, or those that a guest makes.
     pub header_bytes: Size,
@@ -88,7 +101,7 @@ pub struct Limits {
     pub outbound_requests: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
     #[default]
@@ -96,7 +109,7 @@ pub enum Device {
     Gpu,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     Critical,
@@ -106,7 +119,7 @@ pub enum Class {
 }
 
 /// Who rides with whom, where a model's inferences are run in batches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
     /// With any that fit.

@@ -15,12 +15,13 @@ mod wake;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use config::{Class, FunctionConfig, Isolation, Limits, at_most, span_at_most};
 pub use pool::{End, NoAnswer, Ticket};
 pub use revision::{Revision, RevisionRecord};
-pub use wake::StartError;
+pub use wake::{Stage, StartError};
 
 use crate::node::Node;
 use crate::sandbox::logs::Log;
@@ -37,7 +38,7 @@ pub struct FunctionRecord {
 }
 
 /// A revision's share of the traffic: its weight over the sum of all weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Weight {
     pub revision: u64,

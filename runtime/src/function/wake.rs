@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -29,6 +31,18 @@ pub enum State {
     Ready(Arc<Awake>),
     /// The last start failed; the next call tries again.
     Failed(String),
+}
+
+/// The same, as it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Nothing of it is in memory.
+    Zero,
+    Starting,
+    Ready,
+    /// The last start failed; the next call tries again.
+    Failed,
 }
 
 type Start = Shared<BoxFuture<'static, Result<Arc<Awake>, StartError>>>;
@@ -114,13 +128,13 @@ impl Revision {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `zero`, `starting`, `ready` or `failed`, and why it failed.
-    pub fn status(&self) -> (&'static str, Option<String>) {
+    /// Where it is, and why it failed.
+    pub fn status(&self) -> (Stage, Option<String>) {
         match &*self.state() {
-            State::Zero => ("zero", None),
-            State::Starting(_) => ("starting", None),
-            State::Ready(_) => ("ready", None),
-            State::Failed(reason) => ("failed", Some(reason.clone())),
+            State::Zero => (Stage::Zero, None),
+            State::Starting(_) => (Stage::Starting, None),
+            State::Ready(_) => (Stage::Ready, None),
+            State::Failed(reason) => (Stage::Failed, Some(reason.clone())),
         }
     }
 

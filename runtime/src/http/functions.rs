@@ -4,23 +4,26 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use super::guard::Tenant;
-use super::problem::{Code, Problem};
+use super::problem::Problem;
+use super::query::{Asked, PageLimit};
 use super::{FunctionName, upload, whole};
-use crate::function::{Function, RevisionRecord, Weight};
+use crate::function::{Function, FunctionConfig, RevisionRecord, Stage, Weight};
 use crate::name::Name;
 use crate::node::{Deployed, Node};
+use crate::sandbox::logs::Line;
+use crate::schema::{DigestText, FunctionText, MomentText};
 
 fn find(node: &Node, tenant: &Name, name: &Name) -> Result<Arc<Function>, Problem> {
     node.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))
@@ -56,52 +59,162 @@ pub async fn deploy(
         Deployed::New(record) => (StatusCode::CREATED, record),
         Deployed::Same(record) => (StatusCode::OK, record),
     };
-    let body = json!({
-        "function": &*name,
-        "revision": record.revision,
-        "digest": format!("sha256:{}", record.digest),
-        "bytes": record.bytes,
-        "imports": record.imports,
-        "config": record.config,
-        "url": url,
-    });
+    let body = DeployView {
+        function: name.to_string(),
+        revision: record.revision,
+        digest: format!("sha256:{}", record.digest),
+        bytes: record.bytes,
+        imports: record.imports,
+        config: record.config,
+        url,
+    };
     Ok((status, Json(body)).into_response())
 }
 
-/// The state of a function as a whole: awake if any revision is.
-fn state(function: &Function) -> (&'static str, Option<String>) {
-    let states: Vec<_> = function.revisions().iter().map(|revision| revision.status()).collect();
-    for wanted in ["ready", "starting", "failed"] {
-        if let Some((state, reason)) = states.iter().rev().find(|(state, _)| *state == wanted) {
-            return (state, reason.clone());
-        }
-    }
-    ("zero", None)
+/// What became of a deploy.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Deploy")]
+pub struct DeployView {
+    #[schemars(with = "FunctionText")]
+    function: String,
+    /// Counted from 1.
+    revision: u64,
+    #[schemars(with = "DigestText")]
+    digest: String,
+    /// Of the component.
+    bytes: u64,
+    /// The interfaces that the component imports.
+    imports: Vec<String>,
+    config: FunctionConfig,
+    /// The path of its calls, on this server.
+    url: String,
 }
 
-fn summary(function: &Function) -> Value {
-    let (state, reason) = state(function);
-    let cold_starts: u64 = function.revisions().iter().map(|revision| revision.cold_starts()).sum();
-    let (calls, failures) = function.counts();
-    let mut summary = json!({
-        "function": &*function.name,
-        "state": state,
-        "calls": calls,
-        "failures": failures,
-        "cold_starts": cold_starts,
-        "url": url(&function.tenant, &function.name),
-    });
-    if let (Some(reason), Some(fields)) = (reason, summary.as_object_mut()) {
-        fields.insert("reason".to_owned(), reason.into());
+/// A function, as lists show it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FunctionSummary")]
+pub struct Summary {
+    #[schemars(with = "FunctionText")]
+    function: String,
+    /// That of its revision that is the most awake.
+    state: Stage,
+    /// Why it failed; absent where it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Since the server's start.
+    calls: u64,
+    /// Calls since the server's start that got no whole answer of the function's.
+    failures: u64,
+    /// How often it came from nothing to awake since the server's start.
+    cold_starts: u64,
+    /// The path of its calls, on this server.
+    url: String,
+}
+
+/// A page of a tenant's functions, by name.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FunctionList")]
+pub struct FunctionList {
+    functions: Vec<Summary>,
+    /// What to ask for as `after` to have the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// A function with all that is known about it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Function")]
+pub struct FunctionView {
+    #[serde(flatten)]
+    summary: Summary,
+    /// Oldest first.
+    revisions: Vec<RevisionView>,
+    traffic: Vec<Weight>,
+}
+
+/// A revision of a function.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Revision")]
+pub struct RevisionView {
+    /// Counted from 1.
+    revision: u64,
+    state: Stage,
+    /// Why it failed; null where it has not.
+    reason: Option<String>,
+    /// How often it came from nothing to awake since the server's start.
+    cold_starts: u64,
+    /// Null before the first since the server's start.
+    last_cold_start: Option<ColdStartView>,
+    #[schemars(with = "DigestText")]
+    digest: String,
+    /// Of the component.
+    bytes: u64,
+    /// The interfaces that the component imports.
+    imports: Vec<String>,
+    config: FunctionConfig,
+    #[schemars(with = "MomentText")]
+    created: String,
+}
+
+/// What a start took, in milliseconds.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ColdStart")]
+pub struct ColdStartView {
+    /// Until its code was mapped.
+    code_ms: f64,
+    /// Until the graphs that it opened first were loaded.
+    graph_ms: f64,
+    /// Until its first sandbox was there.
+    sandbox_ms: f64,
+}
+
+/// The state of a function as a whole: awake if any revision is.
+fn state(function: &Function) -> (Stage, Option<String>) {
+    let states: Vec<_> = function.revisions().iter().map(|revision| revision.status()).collect();
+    for wanted in [Stage::Ready, Stage::Starting, Stage::Failed] {
+        if let Some((state, reason)) = states.iter().rev().find(|(state, _)| *state == wanted) {
+            return (*state, reason.clone());
+        }
     }
-    summary
+    (Stage::Zero, None)
+}
+
+fn summary(function: &Function) -> Summary {
+    let (state, reason) = state(function);
+    let cold_starts = function.revisions().iter().map(|revision| revision.cold_starts()).sum();
+    let (calls, failures) = function.counts();
+    let url = url(&function.tenant, &function.name);
+    Summary { function: function.name.to_string(), state, reason, calls, failures, cold_starts, url }
+}
+
+/// The query of `GET /v1/functions`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionQuery {
+    #[serde(default)]
+    limit: PageLimit,
+    /// `next` of the page before.
+    after: Option<String>,
+    /// Only those whose names begin so.
+    #[serde(default)]
+    prefix: String,
+    /// Only those that are in this state.
+    state: Option<Stage>,
 }
 
 /// `GET /v1/functions`
-pub async fn list(State(node): State<Arc<Node>>, Tenant(tenant): Tenant) -> Json<Value> {
-    let functions = node.functions.of(&tenant);
-    let functions: Vec<Value> = functions.iter().map(|function| summary(function)).collect();
-    Json(json!({ "functions": functions }))
+pub async fn list(
+    State(node): State<Arc<Node>>,
+    Tenant(tenant): Tenant,
+    Asked(query): Asked<FunctionQuery>,
+) -> Json<FunctionList> {
+    let mut functions = node.functions.of(&tenant);
+    functions.retain(|function| {
+        function.name.starts_with(&query.prefix)
+            && query.state.is_none_or(|wanted| state(function).0 == wanted)
+    });
+    let (page, next) = query.limit.page(functions, query.after, |function| function.name.to_string());
+    Json(FunctionList { functions: page.iter().map(|function| summary(function)).collect(), next })
 }
 
 /// `GET /v1/functions/{name}`
@@ -109,37 +222,32 @@ pub async fn show(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<FunctionView>, Problem> {
     let function = find(&node, &tenant, &name)?;
-    let mut status = summary(&function);
     let record = node.record(&function).await?;
-    let revisions: Vec<Value> = record.revisions.iter().map(|record| revision(&function, record)).collect();
-    if let Some(fields) = status.as_object_mut() {
-        fields.insert("revisions".to_owned(), revisions.into());
-        fields.insert("traffic".to_owned(), json!(record.traffic));
-    }
-    Ok(Json(status))
+    let revisions = record.revisions.into_iter().map(|record| revision(&function, record)).collect();
+    Ok(Json(FunctionView { summary: summary(&function), revisions, traffic: record.traffic }))
 }
 
-fn revision(function: &Function, record: &RevisionRecord) -> Value {
+fn revision(function: &Function, record: RevisionRecord) -> RevisionView {
     let running = function.revisions().into_iter().find(|revision| revision.number == record.revision);
-    let (state, reason) = running.as_ref().map_or(("zero", None), |revision| revision.status());
-    let last = running.as_ref().and_then(|revision| revision.last_cold_start()).map(|cold| {
-        let [code, graph, sandbox] = cold.phases();
-        json!({ "code_ms": code, "graph_ms": graph, "sandbox_ms": sandbox })
+    let (state, reason) = running.as_ref().map_or((Stage::Zero, None), |revision| revision.status());
+    let last_cold_start = running.as_ref().and_then(|revision| revision.last_cold_start()).map(|cold| {
+        let [code_ms, graph_ms, sandbox_ms] = cold.phases();
+        ColdStartView { code_ms, graph_ms, sandbox_ms }
     });
-    json!({
-        "revision": record.revision,
-        "state": state,
-        "reason": reason,
-        "cold_starts": running.map_or(0, |revision| revision.cold_starts()),
-        "last_cold_start": last,
-        "digest": format!("sha256:{}", record.digest),
-        "bytes": record.bytes,
-        "imports": record.imports,
-        "config": record.config,
-        "created": record.created,
-    })
+    RevisionView {
+        revision: record.revision,
+        state,
+        reason,
+        cold_starts: running.map_or(0, |revision| revision.cold_starts()),
+        last_cold_start,
+        digest: format!("sha256:{}", record.digest),
+        bytes: record.bytes,
+        imports: record.imports,
+        config: record.config,
+        created: record.created,
+    }
 }
 
 /// `DELETE /v1/functions/{name}`
@@ -152,10 +260,11 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The body of `PUT /v1/functions/{name}/traffic`.
-#[derive(Deserialize)]
+/// How calls are split over revisions: at least one has a weight above 0.
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Traffic {
+    #[schemars(length(min = 1))]
     traffic: Vec<Weight>,
 }
 
@@ -165,15 +274,15 @@ pub async fn traffic(
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
     request: Request,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Traffic>, Problem> {
     let Traffic { traffic } = upload::json(&node, request).await?;
-    let answer = json!({ "traffic": traffic });
+    let answer = Traffic { traffic: traffic.clone() };
     whole(async move { node.set_traffic(&tenant, &name, traffic).await }).await?;
     Ok(Json(answer))
 }
 
 /// The query of `GET /v1/functions/{name}/logs`.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogQuery {
     /// Whether to stay and send lines as they come.
@@ -188,16 +297,21 @@ impl Default for LogQuery {
     }
 }
 
+/// Lines of a function's log, oldest first.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Log")]
+pub struct LogView {
+    lines: Vec<Line>,
+}
+
 /// `GET /v1/functions/{name}/logs`: recent lines as JSON, or all from now on as server-sent events.
 pub async fn logs(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
-    query: Result<Query<LogQuery>, QueryRejection>,
+    Asked(LogQuery { follow, tail }): Asked<LogQuery>,
 ) -> Result<Response, Problem> {
     let function = find(&node, &tenant, &name)?;
-    let Query(LogQuery { follow, tail }) =
-        query.map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
     let log = Arc::clone(&function.log);
     let read = move || match follow {
         true => log.follow(tail).map(|(recent, new)| (recent, Some(new))),
@@ -205,7 +319,7 @@ pub async fn logs(
     };
     let (recent, new) =
         tokio::task::spawn_blocking(read).await.map_err(|error| Problem::internal(&error.into()))??;
-    let Some(new) = new else { return Ok(Json(json!({ "lines": recent })).into_response()) };
+    let Some(new) = new else { return Ok(Json(LogView { lines: recent }).into_response()) };
     let new = BroadcastStream::new(new).filter_map(|line| {
         let event = match line {
             Ok(line) => Event::default().json_data(line).ok(),

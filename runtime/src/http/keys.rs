@@ -4,42 +4,52 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::guard::{forbidden, meant};
 use super::problem::{Code, Problem};
-use super::{upload, whole};
+use super::query::{Asked, PageLimit};
+use super::{KeyId, upload, whole};
 use crate::access::{KeyRecord, Keys, Principal, Role};
 use crate::name::Name;
 use crate::node::Node;
+use crate::schema::{FunctionText, KeyText, MomentText, SpanText, TenantText};
 use crate::units::span;
 
 /// The longest label, and the most functions that a key may name.
 const MOST: usize = 100;
 
-/// What `POST /v1/keys` is told.
-#[derive(Deserialize)]
+/// A key that is wanted.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+#[schemars(rename = "NewKey")]
+pub struct Wanted {
     role: Role,
+    /// What to call it.
     #[serde(default)]
+    #[schemars(length(max = 100))]
     label: String,
+    /// The only functions that it may call; only for callers. Absent or null for all.
     #[serde(default)]
+    #[schemars(with = "Option<Vec<FunctionText>>", length(min = 1, max = 100))]
     functions: Option<Vec<String>>,
+    /// How long it works; for good when absent.
     #[serde(default, with = "span::optional")]
+    #[schemars(with = "Option<SpanText>")]
     expires_in: Option<Duration>,
 }
 
-/// What `POST /v1/keys/{id}/rotate` is told.
-#[derive(Deserialize)]
+/// How a key makes way for a new one.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct Rotation {
+pub struct Rotation {
     /// How long the key still works beside the one that takes its place.
     #[serde(with = "span")]
+    #[schemars(with = "SpanText")]
     overlap: Duration,
 }
 
@@ -55,19 +65,88 @@ fn keys(node: &Node) -> Result<&Keys, Problem> {
     })
 }
 
-fn view(record: &KeyRecord) -> Value {
-    json!({
-        "id": record.id,
-        "prefix": format!("weir_{}_", record.id),
-        "role": record.role,
-        "tenant": record.tenant,
-        "label": record.label,
-        "functions": record.functions,
-        "created": record.created,
-        "created_by": record.created_by,
-        "expires": record.expires,
-        "revoked": record.revoked,
-    })
+/// A key, without its secret.
+#[derive(Clone, Serialize, JsonSchema)]
+#[schemars(rename = "Key")]
+pub struct KeyView {
+    #[schemars(with = "KeyText")]
+    id: String,
+    /// What the key begins with.
+    prefix: String,
+    role: Role,
+    /// Null for what concerns all tenants.
+    #[schemars(with = "Option<TenantText>")]
+    tenant: Option<String>,
+    label: String,
+    /// The only functions that it may call; null for all.
+    #[schemars(with = "Option<Vec<FunctionText>>")]
+    functions: Option<Vec<String>>,
+    #[schemars(with = "MomentText")]
+    created: String,
+    /// The id of the key that it was made with; null for the first, which the server made.
+    #[schemars(with = "Option<KeyText>")]
+    created_by: Option<String>,
+    /// Null for one that does not end.
+    #[schemars(with = "Option<MomentText>")]
+    expires: Option<String>,
+    /// Null for one that is not.
+    #[schemars(with = "Option<MomentText>")]
+    revoked: Option<String>,
+    /// In this run of the server; absent where it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<MomentText>")]
+    last_used: Option<String>,
+}
+
+/// A key that was just made.
+#[derive(Serialize, JsonSchema)]
+pub struct MadeKey {
+    #[serde(flatten)]
+    about: KeyView,
+    /// The key. It is shown once, and not kept.
+    key: String,
+}
+
+/// A page of keys, oldest first.
+#[derive(Serialize, JsonSchema)]
+pub struct KeyList {
+    keys: Vec<KeyView>,
+    /// What to ask for as `after` to have the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// The query of `GET /v1/keys`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyQuery {
+    #[serde(default)]
+    limit: PageLimit,
+    /// `next` of the page before.
+    after: Option<String>,
+    /// Only those of this role.
+    role: Option<Role>,
+    /// Only those that have been revoked, or have not.
+    revoked: Option<bool>,
+}
+
+fn view(record: KeyRecord, used: Option<u64>) -> KeyView {
+    let moment = |seconds| {
+        humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
+    };
+    KeyView {
+        prefix: format!("weir_{}_", record.id),
+        id: record.id,
+        role: record.role,
+        tenant: record.tenant,
+        label: record.label,
+        functions: record.functions,
+        created: record.created,
+        created_by: record.created_by,
+        expires: record.expires,
+        revoked: record.revoked,
+        last_used: used.map(moment),
+    }
 }
 
 /// `GET /v1/keys`
@@ -75,23 +154,18 @@ pub async fn list(
     State(node): State<Arc<Node>>,
     principal: Principal,
     headers: HeaderMap,
-) -> Result<Json<Value>, Problem> {
+    Asked(query): Asked<KeyQuery>,
+) -> Result<Json<KeyList>, Problem> {
     let tenant = meant(&principal, &headers)?;
-    let theirs = keys(&node)?
-        .list(|key| tenant.as_ref().is_none_or(|tenant| key.principal.tenant.as_ref() == Some(tenant)));
-    let listed: Vec<Value> = theirs
-        .iter()
-        .map(|(record, used)| {
-            let mut view = view(record);
-            if let (Some(fields), Some(used)) = (view.as_object_mut(), used) {
-                let at = std::time::UNIX_EPOCH + Duration::from_secs(*used);
-                fields
-                    .insert("last_used".to_owned(), humantime::format_rfc3339_seconds(at).to_string().into());
-            }
-            view
-        })
-        .collect();
-    Ok(Json(json!({ "keys": listed })))
+    let listed = keys(&node)?.list(|key| {
+        tenant.as_ref().is_none_or(|tenant| key.principal.tenant.as_ref() == Some(tenant))
+            && query.role.is_none_or(|role| key.record.role == role)
+            && query.revoked.is_none_or(|revoked| key.record.revoked.is_some() == revoked)
+    });
+    // In the order that they are listed in.
+    let place = |(record, _): &(KeyRecord, Option<u64>)| format!("{}_{}", record.created, record.id);
+    let (page, next) = query.limit.page(listed, query.after, place);
+    Ok(Json(KeyList { keys: page.into_iter().map(|(record, used)| view(record, used)).collect(), next }))
 }
 
 /// `POST /v1/keys`
@@ -136,13 +210,13 @@ pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Res
         record.expire_in(time);
     }
     let (record, token) = whole(async move { node.make_key(record).await }).await?;
-    Ok(shown_once(&record, token.as_str()))
+    Ok(shown_once(record, token.as_str()))
 }
 
 /// `POST /v1/keys/{id}/rotate`
 pub async fn rotate(
     State(node): State<Arc<Node>>,
-    Path(id): Path<String>,
+    KeyId(id): KeyId,
     request: Request,
 ) -> Result<Response, Problem> {
     let (principal, tenant) = asker(&request)?;
@@ -153,13 +227,13 @@ pub async fn rotate(
         node.rotate_key(&id, tenant.as_ref(), overlap, by).await
     };
     let (record, token) = whole(rotated).await?;
-    Ok(shown_once(&record, token.as_str()))
+    Ok(shown_once(record, token.as_str()))
 }
 
 /// `DELETE /v1/keys/{id}`
 pub async fn revoke(
     State(node): State<Arc<Node>>,
-    Path(id): Path<String>,
+    KeyId(id): KeyId,
     request: Request,
 ) -> Result<StatusCode, Problem> {
     let (_, tenant) = asker(&request)?;
@@ -175,10 +249,7 @@ fn asker(request: &Request) -> Result<(Principal, Option<Name>), Problem> {
     Ok((principal, tenant))
 }
 
-fn shown_once(record: &KeyRecord, token: &str) -> Response {
-    let mut body = view(record);
-    if let Some(fields) = body.as_object_mut() {
-        fields.insert("key".to_owned(), token.into());
-    }
-    (StatusCode::CREATED, Json(body)).into_response()
+fn shown_once(record: KeyRecord, token: &str) -> Response {
+    let made = MadeKey { about: view(record, None), key: token.to_owned() };
+    (StatusCode::CREATED, Json(made)).into_response()
 }

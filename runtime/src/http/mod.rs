@@ -11,6 +11,7 @@
 //! keys.rs        who may come in
 //! devices.rs     what the devices do, and for whom
 //! upload.rs      bodies: those that go to disk, and JSON
+//! query.rs       queries, and the pages of lists
 //! problem.rs     every refusal's shape
 //! ```
 
@@ -21,6 +22,7 @@ mod guard;
 mod keys;
 mod models;
 pub mod problem;
+mod query;
 pub mod serve;
 mod tenants;
 pub mod tls;
@@ -132,11 +134,14 @@ pub struct ModelName(Name);
 /// The name of a tenant, from a route's path.
 pub struct TenantName(Name);
 
-async fn name_in_path<S: Send + Sync>(
+/// The id of a key, from a route's path. Any text may be one that is not there.
+pub struct KeyId(String);
+
+async fn name_in_path<S: Send + Sync, T>(
     parts: &mut Parts,
     state: &S,
-    check: fn(&str) -> Result<Name, String>,
-) -> Result<Name, Problem> {
+    check: fn(&str) -> Result<T, String>,
+) -> Result<T, Problem> {
     let name = Path::<String>::from_request_parts(parts, state).await.map_err(|error| error.body_text());
     name.and_then(|Path(name)| check(&name)).map_err(|reason| Problem::new(Code::InvalidName, reason))
 }
@@ -154,6 +159,14 @@ impl<S: Send + Sync> FromRequestParts<S> for TenantName {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         name_in_path(parts, state, Name::tenant).await.map(Self)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for KeyId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        name_in_path(parts, state, |id| Ok(id.to_owned())).await.map(Self)
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::fmt;
 
+use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::function::StartError;
 use crate::limits::Exceeded;
@@ -281,7 +283,6 @@ impl Code {
 }
 
 impl Code {
-    #[cfg(any(test, fuzzing))]
     pub const ALL: [Self; 50] = [
         Self::Unauthorized,
         Self::Forbidden,
@@ -336,9 +337,16 @@ impl Code {
     ];
 
     /// The stable name.
-    #[cfg(test)]
     pub fn name(self) -> &'static str {
         self.row().code
+    }
+
+    pub fn status(self) -> StatusCode {
+        self.row().status
+    }
+
+    pub fn is_retryable(self) -> bool {
+        self.row().retry_after.is_some()
     }
 }
 
@@ -373,6 +381,25 @@ impl Problem {
     }
 }
 
+/// A refusal (RFC 9457).
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Problem")]
+pub struct ProblemView {
+    /// `urn:weir:problem:` and the code.
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    /// That of the answer.
+    #[schemars(range(min = 400, max = 599))]
+    status: u16,
+    /// What it is; stable.
+    code: &'static str,
+    /// What is wrong with this request: a sentence.
+    detail: String,
+    /// Whether the same request may succeed later; `Retry-After` says when to try.
+    retryable: bool,
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.detail)
@@ -382,15 +409,15 @@ impl fmt::Display for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let Row { status, code, title, retry_after } = self.code.row();
-        let body = json!({
-            "type": format!("urn:weir:problem:{code}"),
-            "title": title,
-            "status": status.as_u16(),
-            "code": code,
-            "detail": self.detail,
-            "retryable": retry_after.is_some(),
-        });
-        let mut response = (status, body.to_string()).into_response();
+        let body = ProblemView {
+            kind: format!("urn:weir:problem:{code}"),
+            title,
+            status: status.as_u16(),
+            code,
+            detail: self.detail,
+            retryable: retry_after.is_some(),
+        };
+        let mut response = (status, Json(body)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if status == StatusCode::UNAUTHORIZED {

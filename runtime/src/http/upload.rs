@@ -130,6 +130,7 @@ pub async fn json<T: DeserializeOwned>(node: &Node, request: Request) -> Result<
     body.map(|Json(body)| body).map_err(|error| {
         let code = match &error {
             JsonRejection::JsonDataError(_) => Code::InvalidConfig,
+            JsonRejection::MissingJsonContentType(_) => Code::UnsupportedMediaType,
             other if other.status() == StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
             _ => Code::InvalidRequest,
         };

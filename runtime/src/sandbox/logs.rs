@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWrite;
 use tokio::sync::broadcast;
@@ -28,7 +29,7 @@ use crate::telemetry::Telemetry;
 use crate::units::Size;
 
 /// Who wrote a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     Stdout,
@@ -38,7 +39,7 @@ pub enum Source {
 }
 
 /// One line of a function's log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
     /// RFC 3339, UTC, with milliseconds.
     pub time: String,

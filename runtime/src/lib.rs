@@ -104,6 +104,11 @@ impl Weir {
     }
 }
 
+/// The description of the HTTP surface: OpenAPI 3.1, as JSON text.
+pub fn openapi() -> String {
+    http::describe()
+}
+
 /// What `weir prepare ORDER` does: opens an upload in a process that may die. Only the server starts it.
 pub fn prepare(order: &str) -> std::process::ExitCode {
     preparation::main(order)

@@ -25,6 +25,7 @@ use crate::catalog::Catalog;
 use crate::config::{self, Config, GpuMode, Settings};
 use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
 use crate::http::DEV_TENANT;
+use crate::http::idempotency::Once;
 use crate::http::problem::{self, Problem};
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
@@ -47,6 +48,8 @@ pub struct Node {
     pub access: Access,
     /// How often tenants may call.
     pub rates: Rates,
+    /// Requests that are done once.
+    pub once: Once,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
     pub sandboxes: Arc<Sandboxes>,
@@ -140,6 +143,7 @@ impl Node {
             key_index: store.index(),
             access,
             rates: Rates::default(),
+            once: Once::default(),
             tenants: DashMap::new(),
             gpu: config::gpu_folders(),
             started: Instant::now(),

@@ -118,6 +118,24 @@ impl Client {
             .map_err(|_| Failure::Local(format!("{} answered, but not as a Weir server does", self.url)))
     }
 
+    /// All of a list, page by page, as if it were one: what is in the field `things` of each.
+    pub async fn list(&self, path: &str, things: &str) -> Result<Value, Failure> {
+        let mut whole = self.get(&format!("{path}?limit=1000")).await?;
+        while let Some(next) = whole.as_object_mut().and_then(|fields| fields.remove("next")) {
+            let request = self.request(Method::GET, path);
+            let request = request.query(&[("limit", "1000"), ("after", next.as_str().unwrap_or_default())]);
+            let mut page = self.json(request).await?;
+            let more = page.get_mut(things).map(Value::take);
+            if let (Some(Value::Array(all)), Some(Value::Array(more))) = (whole.get_mut(things), more) {
+                all.extend(more);
+            }
+            if let (Some(fields), Some(next)) = (whole.as_object_mut(), page.get_mut("next")) {
+                fields.insert("next".to_owned(), next.take());
+            }
+        }
+        Ok(whole)
+    }
+
     pub async fn get(&self, path: &str) -> Result<Value, Failure> {
         self.json(self.request(Method::GET, path)).await
     }

@@ -17,7 +17,7 @@ pub struct List {}
 
 impl List {
     pub async fn run(self, context: &Context) -> Result<(), Failure> {
-        let listed = context.client.get("/v1/functions").await?;
+        let listed = context.client.list("/v1/functions", "functions").await?;
         if context.json {
             output::json(&listed);
             return Ok(());

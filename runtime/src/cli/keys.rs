@@ -55,7 +55,7 @@ impl Keys {
         let client = &context.client;
         match self.action.unwrap_or(Action::List) {
             Action::List => {
-                let listed = client.get("/v1/keys").await?;
+                let listed = client.list("/v1/keys", "keys").await?;
                 if context.json {
                     output::json(&listed);
                 } else {

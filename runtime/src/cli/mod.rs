@@ -58,6 +58,8 @@ enum Command {
     Top(WithServer<top::Top>),
     /// Delete a function
     Delete(WithServer<functions::Delete>),
+    /// Print the description of the HTTP surface: OpenAPI 3.1
+    Openapi,
     /// Run the scheduler over a trace of arrivals, without a server
     Simulate(simulate::Simulate),
     /// What the server starts itself as, to open an upload
@@ -146,6 +148,10 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Devices(this) => this.command.run(&this.server.context()?).await,
         Command::Top(this) => this.command.run(&this.server.context()?).await,
         Command::Delete(this) => this.command.run(&this.server.context()?).await,
+        Command::Openapi => {
+            output::line(weir::openapi().trim_end());
+            Ok(())
+        }
         Command::Simulate(this) => this.run(),
         // Done before there are threads.
         Command::Prepare { .. } => Ok(()),

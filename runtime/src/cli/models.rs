@@ -111,7 +111,7 @@ impl Models {
         let client = &context.client;
         match self.action.unwrap_or(Action::List) {
             Action::List => {
-                let listed = client.get("/v1/models").await?;
+                let listed = client.list("/v1/models", "models").await?;
                 if context.json {
                     output::json(&listed);
                 } else {

@@ -62,7 +62,7 @@ impl Tenants {
     pub async fn run(self, context: &Context) -> Result<(), Failure> {
         match self.action.unwrap_or(Action::List) {
             Action::List => {
-                let listed = context.client.get("/v1/tenants").await?;
+                let listed = context.client.list("/v1/tenants", "tenants").await?;
                 if context.json {
                     output::json(&listed);
                 } else {
@@ -90,7 +90,7 @@ impl Set {
             true => Value::Null,
             // The list has all that there are; one that is not there has nothing set.
             false => {
-                let listed = client.get("/v1/tenants").await?;
+                let listed = client.list("/v1/tenants", "tenants").await?;
                 let tenant =
                     list(listed.at("tenants")).iter().find(|tenant| *tenant.at("tenant") == self.name);
                 tenant.map_or(Value::Null, |tenant| tenant.at("set").clone())

@@ -235,6 +235,7 @@ fn outcome(code: Code) -> Outcome {
         | Code::TooManyFailures
         | Code::RateLimited
         | Code::Conflict
+        | Code::IdempotencyMismatch
         | Code::NotFound
         | Code::MethodNotAllowed
         | Code::InvalidName

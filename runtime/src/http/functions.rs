@@ -192,6 +192,7 @@ fn summary(function: &Function) -> Summary {
 #[serde(deny_unknown_fields)]
 pub struct FunctionQuery {
     #[serde(default)]
+    #[schemars(with = "Option<PageLimit>")]
     limit: PageLimit,
     /// `next` of the page before.
     after: Option<String>,

@@ -17,6 +17,7 @@ use axum::routing::MethodRouter;
 use http::request::Parts;
 use http::{HeaderMap, header};
 
+use super::openapi::Route;
 use super::problem::{Code, Problem};
 use super::upload::ReadToEnd;
 use crate::access::{Access, Principal, Right, Role, Wrong, is_token};
@@ -37,22 +38,14 @@ pub enum Needs {
 }
 
 /// All routes, as they are added.
-pub struct Routes {
-    node: Arc<Node>,
-    router: Router<Arc<Node>>,
-    /// Their methods, `ANY` for all, and paths.
-    list: Vec<(&'static str, &'static str)>,
-}
+#[derive(Default)]
+pub struct Routes(Vec<(Route, MethodRouter<Arc<Node>>)>);
 
 /// Where a request came from, as its connection says.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
 impl Routes {
-    pub fn new(node: Arc<Node>) -> Self {
-        Self { node, router: Router::new(), list: Vec::new() }
-    }
-
     /// A route with one method, as `handler` has it.
     #[must_use]
     pub fn on(
@@ -62,17 +55,24 @@ impl Routes {
         needs: Needs,
         handler: MethodRouter<Arc<Node>>,
     ) -> Self {
-        let guard = Guard { node: Arc::clone(&self.node), needs };
-        let guard = from_fn_with_state(guard, look);
-        // A route for all methods has none of its own.
-        let guarded = if method == "ANY" { handler.layer(guard) } else { handler.route_layer(guard) };
-        self.router = self.router.route(path, guarded);
-        self.list.push((method, path));
+        self.0.push(((method, path, needs), handler));
         self
     }
 
-    pub fn done(self) -> (Router<Arc<Node>>, Vec<(&'static str, &'static str)>) {
-        (self.router, self.list)
+    pub fn list(&self) -> Vec<Route> {
+        self.0.iter().map(|(route, _)| *route).collect()
+    }
+
+    /// The router, each of whose routes looks at a request's key before all else.
+    pub fn guarded(self, node: &Arc<Node>) -> Router<Arc<Node>> {
+        let mut router = Router::new();
+        for ((method, path, needs), handler) in self.0 {
+            let guard = from_fn_with_state(Guard { node: Arc::clone(node), needs }, look);
+            // A route for all methods has none of its own.
+            let guarded = if method == "ANY" { handler.layer(guard) } else { handler.route_layer(guard) };
+            router = router.route(path, guarded);
+        }
+        router
     }
 }
 

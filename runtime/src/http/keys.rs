@@ -11,10 +11,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::guard::{forbidden, meant};
+use super::idempotency::Claim;
 use super::problem::{Code, Problem};
 use super::query::{Asked, PageLimit};
 use super::{KeyId, upload, whole};
-use crate::access::{KeyRecord, Keys, Principal, Role};
+use crate::access::{KeyRecord, Keys, Principal, Role, Token};
 use crate::name::Name;
 use crate::node::Node;
 use crate::schema::{FunctionText, KeyText, MomentText, SpanText, TenantText};
@@ -24,7 +25,7 @@ use crate::units::span;
 const MOST: usize = 100;
 
 /// A key that is wanted.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "NewKey")]
 pub struct Wanted {
@@ -44,7 +45,7 @@ pub struct Wanted {
 }
 
 /// How a key makes way for a new one.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rotation {
     /// How long the key still works beside the one that takes its place.
@@ -121,6 +122,7 @@ pub struct KeyList {
 #[serde(deny_unknown_fields)]
 pub struct KeyQuery {
     #[serde(default)]
+    #[schemars(with = "Option<PageLimit>")]
     limit: PageLimit,
     /// `next` of the page before.
     after: Option<String>,
@@ -172,6 +174,7 @@ pub async fn list(
 pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Response, Problem> {
     let (principal, tenant) = asker(&request)?;
     keys(&node)?;
+    let headers = request.headers().clone();
     let wanted: Wanted = upload::json(&node, request).await?;
     let invalid = |detail: String| Problem::new(Code::InvalidConfig, detail);
     if !wanted.role.belongs(tenant.is_some()) {
@@ -200,6 +203,7 @@ pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Res
             Name::function(function).map_err(|reason| invalid(format!("functions: {reason}")))?;
         }
     }
+    let claim = node.once.claim(&principal, &headers, &("make", tenant.as_deref(), &wanted))?;
     let mut record = KeyRecord {
         label: wanted.label,
         functions: wanted.functions,
@@ -209,7 +213,12 @@ pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     if let Some(time) = wanted.expires_in {
         record.expire_in(time);
     }
-    let (record, token) = whole(async move { node.make_key(record).await }).await?;
+    let made = async move {
+        let made = node.make_key(record).await;
+        note(claim, &made);
+        made
+    };
+    let (record, token) = whole(made).await?;
     Ok(shown_once(record, token.as_str()))
 }
 
@@ -221,10 +230,14 @@ pub async fn rotate(
 ) -> Result<Response, Problem> {
     let (principal, tenant) = asker(&request)?;
     keys(&node)?;
-    let Rotation { overlap } = upload::json(&node, request).await?;
+    let headers = request.headers().clone();
+    let rotation: Rotation = upload::json(&node, request).await?;
+    let claim = node.once.claim(&principal, &headers, &("rotate", &id, tenant.as_deref(), &rotation))?;
     let rotated = async move {
         let by = principal.key.as_deref();
-        node.rotate_key(&id, tenant.as_ref(), overlap, by).await
+        let made = node.rotate_key(&id, tenant.as_ref(), rotation.overlap, by).await;
+        note(claim, &made);
+        made
     };
     let (record, token) = whole(rotated).await?;
     Ok(shown_once(record, token.as_str()))
@@ -240,6 +253,13 @@ pub async fn revoke(
     keys(&node)?;
     whole(async move { node.revoke_key(&id, tenant.as_ref()).await }).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Remembers that a key was made, if it is to be made once.
+fn note(claim: Option<Claim>, made: &Result<(KeyRecord, Token), Problem>) {
+    if let (Some(claim), Ok((record, _))) = (claim, made) {
+        claim.done(&record.id);
+    }
 }
 
 /// Who asks, and for which tenant.

@@ -11,6 +11,9 @@
 //! keys.rs        who may come in
 //! devices.rs     what the devices do, and for whom
 //! upload.rs      bodies: those that go to disk, and JSON
+//! openapi.rs     the description of all routes, made of their types
+//! operations.rs  what each route reads and gives
+//! idempotency.rs requests that are done once
 //! query.rs       queries, and the pages of lists
 //! problem.rs     every refusal's shape
 //! ```
@@ -19,8 +22,11 @@ mod call;
 mod devices;
 mod functions;
 mod guard;
+pub mod idempotency;
 mod keys;
 mod models;
+mod openapi;
+mod operations;
 pub mod problem;
 mod query;
 pub mod serve;
@@ -28,7 +34,7 @@ mod tenants;
 pub mod tls;
 mod upload;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
@@ -38,6 +44,7 @@ use http::header;
 use http::request::Parts;
 
 use crate::access::Right;
+use crate::config::Settings;
 use crate::name::Name;
 use crate::node::Node;
 use guard::{Needs, Routes};
@@ -50,17 +57,17 @@ pub const DEV_TENANT: &str = "default";
 /// The longest body of JSON that is not part of a deploy: a traffic split, a model's or a tenant's configuration.
 const JSON_BYTES: usize = 64 << 10;
 
-/// All routes, with their methods and paths. Bodies have no general limit here: each route that reads one sets its own.
-pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
+/// All routes. Bodies have no general limit here: each route that reads one sets its own.
+pub fn routes(settings: &Settings) -> Routes {
     // The parts have limits of their own; this one is for what is between them.
-    let deploy_bytes =
-        node.settings.limits.component_bytes.as_usize().saturating_add(2 * CONFIG_BYTES.as_usize());
+    let deploy_bytes = settings.limits.component_bytes.as_usize().saturating_add(2 * CONFIG_BYTES.as_usize());
     let deploys = DefaultBodyLimit::max(deploy_bytes);
     let small = DefaultBodyLimit::max(JSON_BYTES);
     let needs = Needs::Right;
-    let (router, routes) = Routes::new(Arc::clone(&node))
+    Routes::default()
         .on("GET", "/healthz", Needs::Nothing, get(|| async { "ok\n" }))
         .on("GET", "/readyz", Needs::Nothing, get(ready))
+        .on("GET", "/openapi.json", Needs::Nothing, get(description))
         .on("GET", "/metrics", needs(Right::Observe), get(metrics))
         .on("GET", "/v1/functions", needs(Right::Read), get(functions::list))
         .on("GET", "/v1/functions/{name}", needs(Right::Read), get(functions::show))
@@ -87,15 +94,32 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
         .on("POST", "/v1/keys/{id}/rotate", needs(Right::Manage), post(keys::rotate).layer(small))
         .on("GET", "/v1/devices", needs(Right::Observe), get(devices::show))
         .on("ANY", "/fn/{*call}", Needs::Call, any(call::call))
-        .done();
-    let router = router
+}
+
+/// What serves all routes, with their methods, `ANY` for all, and paths.
+pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
+    let routes = routes(&node.settings);
+    let list = routes.list().into_iter().map(|(method, path, _)| (method, path)).collect();
+    let router = routes
+        .guarded(&node)
         .fallback(|| async { Problem::new(Code::NotFound, "there is no such route") })
         .method_not_allowed_fallback(|| async {
             Problem::new(Code::MethodNotAllowed, "this route does not have that method; see the Allow header")
         })
         .layer(DefaultBodyLimit::disable())
         .with_state(node);
-    (router, routes)
+    (router, list)
+}
+
+/// The description of all routes, as JSON text.
+pub fn describe() -> String {
+    openapi::document(&routes(&Settings::default()).list())
+}
+
+/// `GET /openapi.json`
+async fn description() -> impl IntoResponse {
+    static TEXT: LazyLock<String> = LazyLock::new(describe);
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str())
 }
 
 /// `GET /readyz`: whether the server takes changes. Calls of what is deployed are served also when it does not.

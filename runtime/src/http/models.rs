@@ -158,6 +158,7 @@ fn meant(
 #[serde(deny_unknown_fields)]
 pub struct ModelQuery {
     #[serde(default)]
+    #[schemars(with = "Option<PageLimit>")]
     limit: PageLimit,
     /// `next` of the page before.
     after: Option<String>,

@@ -1,12 +1,13 @@
 //! Every refusal's shape: `application/problem+json` (RFC 9457) with a stable code. One table says what each code
 //! means to a client; there is no other place that picks a status.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 
 use crate::function::StartError;
@@ -24,6 +25,7 @@ pub enum Code {
     TooManyFailures,
     RateLimited,
     Conflict,
+    IdempotencyMismatch,
     NotFound,
     MethodNotAllowed,
     InvalidName,
@@ -108,6 +110,11 @@ impl Code {
             Self::Conflict => {
                 row(StatusCode::CONFLICT, "conflict", "It cannot be so while something else is")
             }
+            Self::IdempotencyMismatch => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "idempotency_mismatch",
+                "The idempotency key stands for another request",
+            ),
             Self::NotFound => row(StatusCode::NOT_FOUND, "not_found", "There is no such thing"),
             Self::MethodNotAllowed => row(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -283,7 +290,7 @@ impl Code {
 }
 
 impl Code {
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
@@ -291,6 +298,7 @@ impl Code {
         Self::TooManyFailures,
         Self::RateLimited,
         Self::Conflict,
+        Self::IdempotencyMismatch,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::InvalidName,
@@ -381,6 +389,19 @@ impl Problem {
     }
 }
 
+/// The stable names, as a schema.
+enum CodeText {}
+
+impl JsonSchema for CodeText {
+    fn schema_name() -> Cow<'static, str> {
+        "ProblemCode".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": Code::ALL.map(Code::name).to_vec() })
+    }
+}
+
 /// A refusal (RFC 9457).
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Problem")]
@@ -393,6 +414,7 @@ pub struct ProblemView {
     #[schemars(range(min = 400, max = 599))]
     status: u16,
     /// What it is; stable.
+    #[schemars(with = "CodeText")]
     code: &'static str,
     /// What is wrong with this request: a sentence.
     detail: String,

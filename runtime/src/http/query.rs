@@ -1,8 +1,10 @@
 //! Queries, and the pages that lists are given in.
 
+use std::borrow::Cow;
+
 use axum::extract::{FromRequestParts, Query};
 use http::request::Parts;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -22,9 +24,24 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 }
 
 /// The most that one page of a list has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u32")]
-pub struct PageLimit(#[schemars(range(min = 1, max = 1000))] u32);
+pub struct PageLimit(u32);
+
+impl JsonSchema for PageLimit {
+    fn schema_name() -> Cow<'static, str> {
+        "PageLimit".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let Self(default) = Self::default();
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": Self::MOST, "default": default })
+    }
+}
 
 impl PageLimit {
     const MOST: u32 = 1000;

@@ -77,6 +77,7 @@ fn view(node: &Node, tenant: &str) -> TenantView {
 #[serde(deny_unknown_fields)]
 pub struct TenantQuery {
     #[serde(default)]
+    #[schemars(with = "Option<PageLimit>")]
     limit: PageLimit,
     /// `next` of the page before.
     after: Option<String>,

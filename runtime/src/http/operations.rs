@@ -1,0 +1,216 @@
+//! What each route does, for the description: one entry per route of the router.
+
+use super::devices::Devices;
+use super::functions::{DeployView, FunctionList, FunctionQuery, FunctionView, LogQuery, LogView, Traffic};
+use super::keys::{KeyList, KeyQuery, MadeKey, Rotation, Wanted};
+use super::models::{ModelList, ModelQuery, ModelView, UploadQuery};
+use super::openapi::{Operation, Takes};
+use super::problem::Code;
+use super::tenants::{TenantList, TenantQuery, TenantView};
+use crate::function::FunctionConfig;
+use crate::model::ModelConfig;
+use crate::tenant::ShareConfig;
+
+/// What goes wrong while an upload is opened.
+const OPENING: &[Code] =
+    &[Code::ServerOverloaded, Code::PreparationTimeout, Code::PreparationMemory, Code::PreparationFailed];
+
+/// Methods, `ANY` for all, and paths as the router has them, and what is done there.
+pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
+    let does = Operation::new;
+    vec![
+        (
+            "GET",
+            "/healthz",
+            does("health", "Whether the server lives").gives_as::<String>("200", "It does", "text/plain"),
+        ),
+        (
+            "GET",
+            "/readyz",
+            does("readiness", "Whether the server takes changes")
+                .gives_as::<String>("200", "It does", "text/plain")
+                .fails(&[Code::StorageUnavailable]),
+        ),
+        (
+            "GET",
+            "/openapi.json",
+            does("description", "This description").gives::<serde_json::Value>("200", "OpenAPI 3.1"),
+        ),
+        (
+            "GET",
+            "/metrics",
+            does("metrics", "Counts and gauges, as Prometheus reads them").gives_as::<String>(
+                "200",
+                "OpenMetrics text",
+                "application/openmetrics-text",
+            ),
+        ),
+        (
+            "GET",
+            "/v1/functions",
+            does("list-functions", "A tenant's functions, by name")
+                .of_tenant()
+                .asks::<FunctionQuery>()
+                .gives::<FunctionList>("200", "A page of them"),
+        ),
+        (
+            "GET",
+            "/v1/functions/{name}",
+            does("show-function", "A function, its revisions and traffic")
+                .of_tenant()
+                .gives::<FunctionView>("200", "The function")
+                .fails(&[Code::StorageUnavailable]),
+        ),
+        (
+            "DELETE",
+            "/v1/functions/{name}",
+            does("delete-function", "Delete a function; calls that run go on to their end")
+                .of_tenant()
+                .changes()
+                .gives_nothing("It is gone"),
+        ),
+        (
+            "POST",
+            "/v1/functions/{name}/revisions",
+            does("deploy", "Make a component a function's newest revision, with all of its traffic")
+                .of_tenant()
+                .reads(Takes::Deploy(|generator| generator.subschema_for::<FunctionConfig>()))
+                .changes()
+                .gives::<DeployView>("201", "A new revision")
+                .gives::<DeployView>("200", "The newest revision is the same; nothing has changed")
+                .fails(OPENING)
+                .fails(&[Code::InvalidConfig, Code::InvalidComponent, Code::UnsupportedMediaType]),
+        ),
+        (
+            "PUT",
+            "/v1/functions/{name}/traffic",
+            does("split-traffic", "Set how calls are split over a function's revisions")
+                .of_tenant()
+                .takes::<Traffic>()
+                .changes()
+                .gives::<Traffic>("200", "The split"),
+        ),
+        (
+            "GET",
+            "/v1/functions/{name}/logs",
+            does("read-log", "The last lines of a function's log, or all from now on")
+                .of_tenant()
+                .asks::<LogQuery>()
+                .gives::<LogView>("200", "The lines; with `follow`, an event for each, as it comes")
+                .gives_as::<String>("200", "", "text/event-stream")
+                .fails(&[Code::StorageUnavailable, Code::StorageFull]),
+        ),
+        (
+            "GET",
+            "/v1/models",
+            does("list-models", "The models that a tenant's functions find, by name")
+                .of_tenant()
+                .asks::<ModelQuery>()
+                .gives::<ModelList>("200", "A page of them"),
+        ),
+        (
+            "GET",
+            "/v1/models/{name}",
+            does("show-model", "A model: signature, configuration, and where it is in memory")
+                .of_tenant()
+                .gives::<ModelView>("200", "The model"),
+        ),
+        (
+            "PUT",
+            "/v1/models/{name}",
+            does("upload-model", "Upload a model, in place of the one of that name")
+                .of_tenant()
+                .asks::<UploadQuery>()
+                .reads(Takes::Bytes)
+                .changes()
+                .gives::<ModelView>("201", "The model")
+                .fails(OPENING)
+                .fails(&[Code::InvalidModel, Code::UnsupportedFormat, Code::ModelMemory])
+                .fails(&[Code::OperatorCost, Code::DeviceMemory, Code::TenantMemory]),
+        ),
+        (
+            "DELETE",
+            "/v1/models/{name}",
+            does("delete-model", "Delete a model that no function may use")
+                .of_tenant()
+                .changes()
+                .gives_nothing("It is gone")
+                .fails(&[Code::ModelInUse]),
+        ),
+        (
+            "PUT",
+            "/v1/models/{name}/config",
+            does("configure-model", "Set how a model is held and run")
+                .of_tenant()
+                .takes::<ModelConfig>()
+                .changes()
+                .gives::<ModelView>("200", "The model")
+                .fails(&[Code::ModelInUse]),
+        ),
+        (
+            "GET",
+            "/v1/tenants",
+            does("list-tenants", "All tenants, by name")
+                .asks::<TenantQuery>()
+                .gives::<TenantList>("200", "A page of them"),
+        ),
+        (
+            "GET",
+            "/v1/tenants/{name}",
+            does("show-tenant", "What holds for a tenant")
+                .gives::<TenantView>("200", "The tenant")
+                .fails(&[Code::NotFound]),
+        ),
+        (
+            "PUT",
+            "/v1/tenants/{name}",
+            does("set-tenant", "Make a tenant, or set what it may have; what is absent is the default again")
+                .takes::<ShareConfig>()
+                .changes()
+                .gives::<TenantView>("200", "The tenant"),
+        ),
+        (
+            "GET",
+            "/v1/keys",
+            does("list-keys", "Keys, oldest first")
+                .of_tenant_or_none()
+                .asks::<KeyQuery>()
+                .gives::<KeyList>("200", "A page of them"),
+        ),
+        (
+            "POST",
+            "/v1/keys",
+            does("make-key", "Make a key, which is shown once")
+                .of_tenant_or_none()
+                .takes::<Wanted>()
+                .once()
+                .changes()
+                .gives::<MadeKey>("201", "The key"),
+        ),
+        (
+            "DELETE",
+            "/v1/keys/{id}",
+            does("revoke-key", "Revoke a key, at once and for good")
+                .of_tenant_or_none()
+                .changes()
+                .gives_nothing("It opens nothing any more")
+                .fails(&[Code::Conflict]),
+        ),
+        (
+            "POST",
+            "/v1/keys/{id}/rotate",
+            does("rotate-key", "Make a key like this one, which itself ends after a while")
+                .of_tenant_or_none()
+                .takes::<Rotation>()
+                .once()
+                .changes()
+                .gives::<MadeKey>("201", "The new key"),
+        ),
+        (
+            "GET",
+            "/v1/devices",
+            does("show-devices", "What the devices do, and for whom").gives::<Devices>("200", "The devices"),
+        ),
+        ("ANY", "/fn/{*call}", does("call", "Call a function").reads(Takes::Bytes).calls()),
+    ]
+}

@@ -74,7 +74,7 @@ impl Node {
         let _change = self.changes.lock().await;
         let mut old = self.key_record(id, tenant)?;
         if old.revoked.is_some() {
-            return Err(Problem::new(Code::InvalidRequest, format!("key `{id}` has been revoked")));
+            return Err(Problem::new(Code::Conflict, format!("key `{id}` has been revoked")));
         }
         let new = KeyRecord {
             created: crate::now(),

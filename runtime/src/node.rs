@@ -21,6 +21,7 @@ use weir_gpu::{DeviceConfig, GpuFolders, Service};
 
 use crate::access::{Access, Failures, KeyRecord, Keys};
 use crate::admission::Sandboxes;
+use crate::audit::{Actor, Refusals};
 use crate::catalog::Catalog;
 use crate::config::{self, Config, GpuMode, Settings};
 use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
@@ -67,6 +68,7 @@ pub struct Node {
     /// Those that are kept, by tenant.
     tenants: DashMap<Arc<str>, TenantRecord>,
     changes: Mutex<()>,
+    refusals: Refusals,
     calls: AtomicU64,
 }
 
@@ -155,6 +157,7 @@ impl Node {
             preparer,
             uploads: Arc::new(Semaphore::new(settings.preparation.uploads.get())),
             changes: Mutex::default(),
+            refusals: Refusals::default(),
             calls: AtomicU64::new(0),
             settings,
             store,
@@ -214,6 +217,14 @@ impl Node {
         })
     }
 
+    /// Tells the audit log of a request that was refused.
+    pub async fn refused(&self, by: &Actor, code: problem::Code) {
+        let Some(left_out) = self.refusals.take() else { return };
+        if let Err(error) = self.store.refused(by, code.name(), left_out).await {
+            tracing::error!(%error, request = by.request, code = code.name(), "a refusal is not in the audit log");
+        }
+    }
+
     /// The number of a new call, counted since the server's start.
     pub fn next_call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1
@@ -229,6 +240,7 @@ impl Node {
         name: &Name,
         config: FunctionConfig,
         component: Received,
+        by: &Actor,
     ) -> Result<Deployed, Problem> {
         config.check(&self.settings).map_err(|reason| Problem::new(problem::Code::InvalidConfig, reason))?;
         self.service
@@ -265,7 +277,7 @@ impl Node {
         };
         record.revisions.push(revision.clone());
         record.traffic = vec![Weight { revision: number, weight: 100 }];
-        if let Err(problem) = self.keep(component, &self.function_index, &record).await {
+        if let Err(problem) = self.keep(component, &record, by).await {
             self.forget(&revision.digest);
             return Err(problem);
         }
@@ -277,10 +289,23 @@ impl Node {
     }
 
     /// Keeps bytes, and then the definition that names them.
-    async fn keep<T: Record>(&self, bytes: Received, index: &Index<T>, record: &T) -> Result<(), Problem> {
+    async fn keep<T: Record>(&self, bytes: Received, record: &T, by: &Actor) -> Result<(), Problem> {
         tokio::task::block_in_place(|| self.store.blobs.keep(bytes))?;
-        index.put(record).await?;
-        Ok(())
+        self.write(record, by).await
+    }
+
+    /// Keeps a definition: a change of its own.
+    async fn write<T: Record>(&self, record: &T, by: &Actor) -> Result<(), Problem> {
+        let mut change = self.store.change().await?;
+        change.put(record).await?;
+        Ok(change.commit(by).await?)
+    }
+
+    /// Forgets a definition: a change of its own.
+    async fn erase<T: Record>(&self, tenant: &str, name: &str, by: &Actor) -> Result<(), Problem> {
+        let mut change = self.store.change().await?;
+        change.remove::<T>(tenant, name).await?;
+        Ok(change.commit(by).await?)
     }
 
     /// Whether a deploy's models are there; the newest revision, if the deploy says the same again.
@@ -389,6 +414,7 @@ impl Node {
         tenant: &Name,
         name: &Name,
         traffic: Vec<Weight>,
+        by: &Actor,
     ) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
         let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
@@ -420,7 +446,7 @@ impl Node {
             ));
         }
         record.traffic = traffic;
-        self.function_index.put(&record).await?;
+        self.write(&record, by).await?;
         function.update(&record, self);
         Ok(())
     }
@@ -429,10 +455,10 @@ impl Node {
     ///
     /// # Errors
     /// When there is none, or the disk refuses.
-    pub async fn delete_function(&self, tenant: &Name, name: &Name) -> Result<(), Problem> {
+    pub async fn delete_function(&self, tenant: &Name, name: &Name, by: &Actor) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
         let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
-        self.function_index.remove(tenant, name).await?;
+        self.erase::<FunctionRecord>(tenant, name, by).await?;
         self.functions.remove(tenant, name);
         function.rest();
         function.log.remove();

@@ -1,6 +1,7 @@
 //! The command line. Human tables by default, the server's JSON with `--json`; what goes wrong is a sentence on
 //! stderr and an exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 the server cannot be reached.
 
+mod audit;
 mod client;
 mod deploy;
 mod devices;
@@ -52,6 +53,8 @@ enum Command {
     Tenants(WithServer<tenants::Tenants>),
     /// List, make, rotate or revoke keys
     Keys(WithServer<keys::Keys>),
+    /// Show who changed what, or verify that nothing of it was altered
+    Audit(WithServer<audit::Audit>),
     /// Show the devices: lanes, queue, memory, graphs, and what a GPU would need
     Devices(WithServer<devices::Devices>),
     /// Show who uses the devices, live
@@ -143,6 +146,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Models(this) => this.command.run(&this.server.context()?).await,
         Command::Tenants(this) => this.command.run(&this.server.context()?).await,
         Command::Keys(this) => this.command.run(&this.server.context()?).await,
+        Command::Audit(this) => this.command.run(&this.server.context()?).await,
         Command::Devices(this) => this.command.run(&this.server.context()?).await,
         Command::Top(this) => this.command.run(&this.server.context()?).await,
         Command::Delete(this) => this.command.run(&this.server.context()?).await,

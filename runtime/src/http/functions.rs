@@ -18,6 +18,7 @@ use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use super::guard::Tenant;
 use super::problem::{Code, Problem};
 use super::{FunctionName, upload, whole};
+use crate::audit::Actor;
 use crate::function::{Function, RevisionRecord, Weight};
 use crate::name::Name;
 use crate::node::{Deployed, Node};
@@ -35,6 +36,7 @@ pub async fn deploy(
     State(node): State<Arc<Node>>,
     tenant: Result<Tenant, Problem>,
     name: Result<FunctionName, Problem>,
+    by: Actor,
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
@@ -47,7 +49,7 @@ pub async fn deploy(
     let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
     let function = name.clone();
     let deployed = whole(async move {
-        let deployed = node.deploy(&tenant, &function, config, component).await;
+        let deployed = node.deploy(&tenant, &function, config, component, &by).await;
         drop(place);
         deployed
     })
@@ -147,8 +149,9 @@ pub async fn delete(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
+    by: Actor,
 ) -> Result<StatusCode, Problem> {
-    whole(async move { node.delete_function(&tenant, &name).await }).await?;
+    whole(async move { node.delete_function(&tenant, &name, &by).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -164,11 +167,12 @@ pub async fn traffic(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
+    by: Actor,
     request: Request,
 ) -> Result<Json<Value>, Problem> {
     let Traffic { traffic } = upload::json(&node, request).await?;
     let answer = json!({ "traffic": traffic });
-    whole(async move { node.set_traffic(&tenant, &name, traffic).await }).await?;
+    whole(async move { node.set_traffic(&tenant, &name, traffic, &by).await }).await?;
     Ok(Json(answer))
 }
 

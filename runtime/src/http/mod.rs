@@ -9,11 +9,13 @@
 //! models.rs      upload, configure, list, signature, delete
 //! tenants.rs     what tenants may have
 //! keys.rs        who may come in
+//! audit.rs       who changed what
 //! devices.rs     what the devices do, and for whom
 //! upload.rs      bodies: those that go to disk, and JSON
 //! problem.rs     every refusal's shape
 //! ```
 
+mod audit;
 mod call;
 mod devices;
 mod functions;
@@ -83,6 +85,7 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
         .on("POST", "/v1/keys", needs(Right::Manage), post(keys::make).layer(small))
         .on("DELETE", "/v1/keys/{id}", needs(Right::Manage), delete(keys::revoke))
         .on("POST", "/v1/keys/{id}/rotate", needs(Right::Manage), post(keys::rotate).layer(small))
+        .on("GET", "/v1/audit", needs(Right::Manage), get(audit::list))
         .on("GET", "/v1/devices", needs(Right::Observe), get(devices::show))
         .on("ANY", "/fn/{*call}", Needs::Call, any(call::call))
         .done();

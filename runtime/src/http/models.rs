@@ -16,6 +16,7 @@ use super::guard::Tenant;
 use super::problem::{Code, Problem};
 use super::{ModelName, upload, whole};
 use crate::access::{Principal, Right};
+use crate::audit::Actor;
 use crate::model::{Model, ModelConfig};
 use crate::name::Name;
 use crate::node::Node;
@@ -60,6 +61,7 @@ pub async fn upload(
     tenant: Result<Tenant, Problem>,
     name: Result<ModelName, Problem>,
     query: Result<Query<UploadQuery>, QueryRejection>,
+    by: Actor,
     body: Body,
 ) -> Result<Response, Problem> {
     let (Tenant(tenant), (name, format)) = match tenant.and_then(|tenant| Ok((tenant, meant(name, query)?))) {
@@ -70,7 +72,7 @@ pub async fn upload(
     let upload = upload::model(&node, body).await?;
     let change = Arc::clone(&node);
     let model = whole(async move {
-        let model = change.put_model(&tenant, &name, format, upload).await;
+        let model = change.put_model(&tenant, &name, format, upload, &by).await;
         drop(place);
         model
     })
@@ -84,6 +86,7 @@ pub async fn configure(
     Tenant(tenant): Tenant,
     principal: Principal,
     ModelName(name): ModelName,
+    by: Actor,
     request: Request,
 ) -> Result<Json<Value>, Problem> {
     let config: ModelConfig = upload::json(&node, request).await?;
@@ -92,7 +95,7 @@ pub async fn configure(
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let change = Arc::clone(&node);
-    let model = whole(async move { change.configure_model(&tenant, &name, config).await }).await?;
+    let model = whole(async move { change.configure_model(&tenant, &name, config, &by).await }).await?;
     Ok(Json(view(&model, &node.service.stats().resident)))
 }
 
@@ -134,7 +137,8 @@ pub async fn delete(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     ModelName(name): ModelName,
+    by: Actor,
 ) -> Result<StatusCode, Problem> {
-    whole(async move { node.delete_model(&tenant, &name).await }).await?;
+    whole(async move { node.delete_model(&tenant, &name, &by).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

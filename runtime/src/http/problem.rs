@@ -77,6 +77,11 @@ struct Row {
 }
 
 impl Code {
+    /// The stable name.
+    pub fn name(self) -> &'static str {
+        self.row().code
+    }
+
     fn row(self) -> Row {
         let row = |status, code, title| Row { status, code, title, retry_after: None };
         let later = |status, code, title, seconds| Row { status, code, title, retry_after: Some(seconds) };
@@ -334,12 +339,6 @@ impl Code {
         Self::StorageUnavailable,
         Self::Internal,
     ];
-
-    /// The stable name.
-    #[cfg(test)]
-    pub fn name(self) -> &'static str {
-        self.row().code
-    }
 }
 
 /// A refusal: a code, and a sentence for whoever asked.
@@ -391,6 +390,7 @@ impl IntoResponse for Problem {
             "retryable": retry_after.is_some(),
         });
         let mut response = (status, body.to_string()).into_response();
+        response.extensions_mut().insert(self.code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if status == StatusCode::UNAUTHORIZED {

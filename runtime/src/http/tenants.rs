@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::problem::Problem;
 use super::{TenantName, upload, whole};
 use crate::access::{Principal, Right};
+use crate::audit::Actor;
 use crate::node::Node;
 use crate::tenant::ShareConfig;
 
@@ -53,10 +54,11 @@ pub async fn show(
 pub async fn set(
     State(node): State<Arc<Node>>,
     TenantName(name): TenantName,
+    by: Actor,
     request: Request,
 ) -> Result<Json<Value>, Problem> {
     let share: ShareConfig = upload::json(&node, request).await?;
     let (change, tenant) = (Arc::clone(&node), name.clone());
-    whole(async move { change.set_share(&tenant, share).await }).await?;
+    whole(async move { change.set_share(&tenant, share, &by).await }).await?;
     Ok(Json(view(&node, &name)))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_gpu::{Format, ModelBytes};
 
 use super::Node;
+use crate::audit::Actor;
 use crate::http::problem::{Code, Problem};
 use crate::model::{Model, ModelConfig, ModelRecord};
 use crate::name::Name;
@@ -22,6 +23,7 @@ impl Node {
         name: &Name,
         format: Format,
         upload: Received,
+        by: &Actor,
     ) -> Result<Arc<Model>, Problem> {
         let bytes = ModelBytes::File(upload.path());
         let report = self.preparer.examine(For::Upload, format, &bytes, None).await?;
@@ -32,7 +34,7 @@ impl Node {
             record.config = before.record.config.clone();
         }
         let model = Model::new(record, &self.store, &self.settings)?;
-        if let Err(problem) = self.keep(upload, &self.model_index, &model.record).await {
+        if let Err(problem) = self.keep(upload, &model.record, by).await {
             self.forget(&model.record.digest);
             return Err(problem);
         }
@@ -54,6 +56,7 @@ impl Node {
         tenant: &Name,
         name: &Name,
         config: ModelConfig,
+        by: &Actor,
     ) -> Result<Arc<Model>, Problem> {
         config.check(&self.settings).map_err(|reason| Problem::new(Code::InvalidConfig, reason))?;
         let _change = self.changes.lock().await;
@@ -64,7 +67,7 @@ impl Node {
         }
         let record = ModelRecord { config, ..before.record.clone() };
         let model = Model::new(record, &self.store, &self.settings)?;
-        self.model_index.put(&model.record).await?;
+        self.write(&model.record, by).await?;
         let model = Arc::new(model);
         self.models.put(Arc::clone(&model));
         self.service.keep(tenant, &model.source, &model.source.policy);
@@ -89,11 +92,11 @@ impl Node {
     ///
     /// # Errors
     /// When there is none, or when a revision of a function may use it.
-    pub async fn delete_model(&self, tenant: &Name, name: &Name) -> Result<(), Problem> {
+    pub async fn delete_model(&self, tenant: &Name, name: &Name, by: &Actor) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
         let model = self.models.own(tenant, name).ok_or_else(|| Problem::no_model(name))?;
         self.nobody_uses(&model, |_| true)?;
-        self.model_index.remove(tenant, name).await?;
+        self.erase::<ModelRecord>(tenant, name, by).await?;
         self.models.remove(tenant, name);
         self.settle_graph(&model);
         self.forget(&model.record.digest);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Node;
+use crate::audit::Actor;
 use crate::config::TenantConfig;
 use crate::http::problem::{Code, Problem};
 use crate::name::Name;
@@ -57,7 +58,7 @@ impl Node {
     ///
     /// # Errors
     /// For a value that is not allowed, with the field's name; nothing has changed then.
-    pub async fn set_share(&self, tenant: &Name, share: ShareConfig) -> Result<(), Problem> {
+    pub async fn set_share(&self, tenant: &Name, share: ShareConfig, by: &Actor) -> Result<(), Problem> {
         let refused = |reason| Problem::new(Code::InvalidConfig, reason);
         share.check(&self.settings.tenant).map_err(refused)?;
         let _change = self.changes.lock().await;
@@ -66,7 +67,7 @@ impl Node {
             None => TenantRecord { tenant: tenant.to_string(), share: ShareConfig::default() },
         };
         record.share = share;
-        self.tenant_index.put(&record).await?;
+        self.write(&record, by).await?;
         self.tenants.insert((&**tenant).into(), record);
         self.settle_share(tenant);
         Ok(())

@@ -19,6 +19,7 @@ use super::StoreError;
 
 pub type Pool = sqlx::SqlitePool;
 pub type Connection = sqlx::SqliteConnection;
+pub type Transaction = sqlx::Transaction<'static, sqlx::Sqlite>;
 
 /// The database, in the data directory.
 const FILE: &str = "weir.db";
@@ -30,8 +31,10 @@ const CONNECTIONS: u32 = 4;
 const WAIT: Duration = Duration::from_secs(5);
 
 /// What makes the schema, in order: version, description, statements. What has been released is not changed any more.
-const MIGRATIONS: &[(i64, &str, &str)] =
-    &[(1, "definitions", include_str!("../../migrations/0001_definitions.sql"))];
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "definitions", include_str!("../../migrations/0001_definitions.sql")),
+    (2, "audit", include_str!("../../migrations/0002_audit.sql")),
+];
 
 /// Opens the database of a data directory, or makes it, and brings its schema up to date.
 ///
@@ -79,6 +82,15 @@ pub async fn open(root: &Path) -> anyhow::Result<Pool> {
             .context(format!("the database {} cannot be brought up to date", path.display())),
     })?;
     Ok(pool)
+}
+
+/// Begins a transaction that will write. It waits for the one that does so now: one that only found out when it first
+/// writes that another was before it could not go on.
+///
+/// # Errors
+/// When it had to wait too long, or the disk does not take changes.
+pub async fn begin(pool: &Pool) -> Result<Transaction, sqlx::Error> {
+    pool.begin_with("BEGIN IMMEDIATE").await
 }
 
 /// Runs the migrations that have not run, each whole or not at all.
@@ -163,15 +175,15 @@ mod tests {
     async fn a_newer_database_is_refused_and_left_alone() {
         let data = tempfile::tempdir().unwrap();
         let pool = open(data.path()).await.unwrap();
-        let newer: &[_] = &[MIGRATIONS[0], (7, "later", "CREATE TABLE later (id BIGINT)")];
+        let newer: &[_] = &[MIGRATIONS[0], MIGRATIONS[1], (7, "later", "CREATE TABLE later (id BIGINT)")];
         migrate(&pool, newer).await.unwrap();
         pool.close().await;
         let refusal = open(data.path()).await.unwrap_err().to_string();
-        assert!(refusal.contains("weir.db has schema 7") && refusal.contains("up to 1"), "{refusal}");
+        assert!(refusal.contains("weir.db has schema 7") && refusal.contains("up to 2"), "{refusal}");
         let options = SqliteConnectOptions::new().filename(data.path().join(FILE));
         let pool = Pool::connect_with(options).await.unwrap();
         migrate(&pool, newer).await.unwrap();
-        let other: &[_] = &[(1, "definitions", "CREATE TABLE other (id BIGINT)")];
+        let other: &[_] = &[(1, "definitions", "CREATE TABLE other (id BIGINT)"), MIGRATIONS[1]];
         assert!(matches!(migrate(&pool, other).await, Err(MigrateError::VersionMissing(7))));
     }
 

@@ -6,7 +6,7 @@
 //! swept at the next start. One server uses a data directory at a time.
 //!
 //! ```text
-//! weir.db                            definitions: a table per kind, by tenant and name, as JSON with a version
+//! weir.db                            definitions: a table per kind, by tenant and name, as JSON with a version; the audit log
 //! blobs/{digest}                     a component's or model's bytes
 //! artifacts/{engine}/{digest}.cwasm  precompiled code, with its MAC beside it; made again when missing
 //! key                                what the MACs are made with; a secret
@@ -16,10 +16,11 @@
 //! index                              a note for older versions; index.migrated is what they had left there
 //! ```
 //!
-//! `database.rs` opens the database and knows its kind; `index.rs` has the queries; `forward.rs` reads what older versions
-//! have left; `probe.rs` tells whether all of it can be written; `blobs.rs` has the bytes.
+//! `database.rs` opens the database and knows its kind; `index.rs` reads definitions; `change.rs` changes them, and tells of it
+//! in the audit log; `forward.rs` reads what older versions have left; `probe.rs` tells whether all of it can be written; `blobs.rs` has the bytes.
 
 mod blobs;
+mod change;
 mod database;
 mod error;
 mod forward;
@@ -33,6 +34,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 pub use blobs::{Blobs, ReceiveError, Received};
+pub use change::{Line, Search};
 pub use error::StoreError;
 pub use forward::Kind;
 pub use index::{Index, Record};

@@ -9,21 +9,21 @@ use weir_tests::{Answer, Process, Server, guests};
 
 /// Somebody, by the key that they send, and for an operator the tenant that they mean.
 #[derive(Clone, Default)]
-struct Who {
-    key: Option<String>,
+pub struct Who {
+    pub key: Option<String>,
     tenant: Option<&'static str>,
 }
 
 impl Who {
-    fn with(key: &str) -> Self {
+    pub fn with(key: &str) -> Self {
         Self { key: Some(key.to_owned()), tenant: None }
     }
 
-    fn meaning(&self, tenant: &'static str) -> Self {
+    pub fn meaning(&self, tenant: &'static str) -> Self {
         Self { tenant: Some(tenant), ..self.clone() }
     }
 
-    async fn asks(&self, server: &Server, method: &str, path: &str, body: Option<Value>) -> Answer {
+    pub async fn asks(&self, server: &Server, method: &str, path: &str, body: Option<Value>) -> Answer {
         let mut request = server.request(Method::from_bytes(method.as_bytes()).unwrap(), path);
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
@@ -38,17 +38,17 @@ impl Who {
     }
 
     /// Makes a key of a role.
-    async fn makes(&self, server: &Server, body: Value) -> Who {
+    pub async fn makes(&self, server: &Server, body: Value) -> Who {
         let made = self.asks(server, "POST", "/v1/keys", Some(body)).await;
         assert_eq!(made.status, 201, "{}", made.text());
         Who::with(made.json["key"].as_str().unwrap())
     }
 
-    fn id(&self) -> &str {
+    pub fn id(&self) -> &str {
         self.key.as_ref().unwrap().split('_').nth(1).unwrap()
     }
 
-    async fn deploys(&self, server: &Server, name: &str, config: Value) {
+    pub async fn deploys(&self, server: &Server, name: &str, config: Value) {
         let form = reqwest::multipart::Form::new()
             .text("config", config.to_string())
             .part("component", reqwest::multipart::Part::bytes(std::fs::read(guests::HELLO).unwrap()));
@@ -60,7 +60,7 @@ impl Who {
 }
 
 /// A server with tenants `acme` and `other`, and their operator.
-async fn two_tenants() -> (Server, Who) {
+pub async fn two_tenants() -> (Server, Who) {
     let (server, key) = Server::with_keys().await;
     let operator = Who::with(&key);
     for tenant in ["acme", "other"] {
@@ -92,6 +92,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("POST", "/v1/keys", "ynynnn"),
     ("DELETE", "/v1/keys/{id}", "ynynnn"),
     ("POST", "/v1/keys/{id}/rotate", "ynynnn"),
+    ("GET", "/v1/audit", "ynynnn"),
     ("GET", "/v1/devices", "yynnnn"),
     ("ANY", "/fn/{*call}", "ynyyyn"),
 ];

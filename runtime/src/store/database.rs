@@ -10,10 +10,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use sqlx::Connection as _;
-use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous, SqliteTransactionManager,
+};
+use sqlx::{Connection as _, SqlSafeStr};
+use sqlx_core::transaction::TransactionManager;
 
 use super::StoreError;
 
@@ -61,6 +63,7 @@ pub async fn open(root: &Path) -> anyhow::Result<Pool> {
         .max_lifetime(None)
         .test_before_acquire(false)
         .acquire_timeout(WAIT)
+        .after_release(|connection, _| Box::pin(settle(connection)))
         .connect_with(options)
         .await
         .with_context(cannot)?;
@@ -82,6 +85,18 @@ pub async fn open(root: &Path) -> anyhow::Result<Pool> {
             .context(format!("the database {} cannot be brought up to date", path.display())),
     })?;
     Ok(pool)
+}
+
+/// Has a connection that comes back be as before. SQLite ends a transaction itself when the disk fails; the rollback that
+/// follows finds none, and the connection goes on to count one. See <https://www.sqlite.org/lang_transaction.html>.
+async fn settle(connection: &mut Connection) -> Result<bool, sqlx::Error> {
+    // After this all that was asked of it is done.
+    connection.ping().await?;
+    if connection.is_in_transaction() {
+        sqlx::query("BEGIN").execute(&mut *connection).await?;
+        SqliteTransactionManager::rollback(connection).await?;
+    }
+    Ok(true)
 }
 
 /// Begins a transaction that will write. It waits for the one that does so now: one that only found out when it first

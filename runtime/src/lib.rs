@@ -39,6 +39,7 @@ pub mod units;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -47,6 +48,9 @@ pub use crate::config::Config;
 pub use crate::http::DEV_TENANT;
 pub use crate::http::tls::TlsFiles;
 use crate::node::Node;
+
+/// How often it is kept when keys were last used.
+const KEY_USES: Duration = Duration::from_secs(60);
 
 /// A server that has its data directory and its address, and answers once [`Weir::serve`] is called.
 pub struct Weir {
@@ -98,8 +102,18 @@ impl Weir {
             stop.await;
             stopping.cancel();
         });
+        let keeping = tokio::spawn({
+            let node = Arc::clone(&node);
+            async move {
+                loop {
+                    tokio::time::sleep(KEY_USES).await;
+                    node.keep_key_uses().await;
+                }
+            }
+        });
         http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();
+        keeping.abort();
         node.close().await;
     }
 }

@@ -202,6 +202,7 @@ impl Node {
         for function in self.functions.take() {
             function.rest();
         }
+        self.keep_key_uses().await;
         self.store.close().await;
     }
 

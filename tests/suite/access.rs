@@ -289,6 +289,9 @@ async fn keys_are_shown_once_rotated_with_an_overlap_and_survive_a_restart() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     let server = Server::with_keys_on(Arc::clone(&data)).await;
+    let listed = newer.asks(&server, "GET", "/v1/keys", None).await.json;
+    let was = listed["keys"].as_array().unwrap().iter().find(|key| key["id"] == admin.id()).unwrap();
+    assert!(was["last_used"].is_string(), "before the restart: {was}");
     let there = [works(&server, &operator).await, works(&server, &newer).await];
     assert_eq!((there, works(&server, &new).await, works(&server, &admin).await), ([200, 200], 401, 401));
 }

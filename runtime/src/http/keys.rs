@@ -85,7 +85,7 @@ pub async fn list(
         .map(|(record, used)| {
             let mut view = view(record);
             if let (Some(fields), Some(used)) = (view.as_object_mut(), used) {
-                let at = std::time::UNIX_EPOCH + Duration::from_secs(*used);
+                let at = std::time::UNIX_EPOCH + Duration::from_secs(used.unsigned_abs());
                 fields
                     .insert("last_used".to_owned(), humantime::format_rfc3339_seconds(at).to_string().into());
             }

@@ -31,6 +31,7 @@ impl Node {
                 Err(error) => tracing::error!(id, %error, "a key cannot be restored"),
             }
         }
+        keys.restore_uses(self.store.key_uses().await?);
         if operators == 0 {
             let record = KeyRecord { label: "first".to_owned(), ..KeyRecord::of(Role::Operator, None) };
             let (key, token) = Key::make(record)?;
@@ -44,6 +45,19 @@ impl Node {
             tracing::info!(path = %path.display(), "no operator has a key: there is one in this file now");
         }
         Ok(())
+    }
+
+    /// Keeps when keys were last used. What cannot be kept now is kept the next time.
+    pub async fn keep_key_uses(&self) {
+        let Some(keys) = self.access.keys() else { return };
+        let uses = keys.uses_to_keep();
+        if uses.is_empty() {
+            return;
+        }
+        match self.store.keep_key_uses(&uses).await {
+            Ok(()) => keys.uses_are_kept(&uses),
+            Err(error) => tracing::warn!(%error, "when keys were last used is not kept"),
+        }
     }
 
     /// Makes a key, and keeps what is to be kept of it.

@@ -36,6 +36,7 @@ const WAIT: Duration = Duration::from_secs(5);
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "definitions", include_str!("../../migrations/0001_definitions.sql")),
     (2, "audit", include_str!("../../migrations/0002_audit.sql")),
+    (3, "key_uses", include_str!("../../migrations/0003_key_uses.sql")),
 ];
 
 /// Opens the database of a data directory, or makes it, and brings its schema up to date.
@@ -190,15 +191,17 @@ mod tests {
     async fn a_newer_database_is_refused_and_left_alone() {
         let data = tempfile::tempdir().unwrap();
         let pool = open(data.path()).await.unwrap();
-        let newer: &[_] = &[MIGRATIONS[0], MIGRATIONS[1], (7, "later", "CREATE TABLE later (id BIGINT)")];
+        let newer: &[_] =
+            &[MIGRATIONS[0], MIGRATIONS[1], MIGRATIONS[2], (7, "later", "CREATE TABLE later (id BIGINT)")];
         migrate(&pool, newer).await.unwrap();
         pool.close().await;
         let refusal = open(data.path()).await.unwrap_err().to_string();
-        assert!(refusal.contains("weir.db has schema 7") && refusal.contains("up to 2"), "{refusal}");
+        assert!(refusal.contains("weir.db has schema 7") && refusal.contains("up to 3"), "{refusal}");
         let options = SqliteConnectOptions::new().filename(data.path().join(FILE));
         let pool = Pool::connect_with(options).await.unwrap();
         migrate(&pool, newer).await.unwrap();
-        let other: &[_] = &[(1, "definitions", "CREATE TABLE other (id BIGINT)"), MIGRATIONS[1]];
+        let other: &[_] =
+            &[(1, "definitions", "CREATE TABLE other (id BIGINT)"), MIGRATIONS[1], MIGRATIONS[2]];
         assert!(matches!(migrate(&pool, other).await, Err(MigrateError::VersionMissing(7))));
     }
 

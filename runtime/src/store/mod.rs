@@ -17,7 +17,7 @@
 //! ```
 //!
 //! `database.rs` opens the database and knows its kind; `index.rs` reads definitions; `change.rs` changes them, and tells of it
-//! in the audit log; `forward.rs` reads what older versions have left; `probe.rs` tells whether all of it can be written; `blobs.rs` has the bytes.
+//! in the audit log; `forward.rs` reads what older versions have left; `uses.rs` has when keys were used; `probe.rs` tells whether all of it can be written; `blobs.rs` has the bytes.
 
 mod blobs;
 mod change;
@@ -26,6 +26,7 @@ mod error;
 mod forward;
 mod index;
 mod probe;
+mod uses;
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};

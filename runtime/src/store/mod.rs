@@ -35,7 +35,7 @@ use anyhow::{Context, bail};
 pub use blobs::{Blobs, ReceiveError, Received};
 pub use error::StoreError;
 pub use forward::Kind;
-pub use index::{Index, Record};
+pub use index::{Index, Kept, Record};
 
 use database::Pool;
 use probe::Probe;

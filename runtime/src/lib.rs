@@ -14,7 +14,8 @@
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `preparation/` (opens uploads, in processes that may die), `limits.rs`, `catalog.rs`, `model.rs`,
-//! `tenant.rs`, `rates.rs`, `audit.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
+//! `tenant.rs`, `hosts.rs`, `rates.rs`, `audit.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds
+//! `cli/`.
 
 mod access;
 mod admission;
@@ -24,6 +25,7 @@ pub mod config;
 mod function;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod hosts;
 mod http;
 mod limits;
 mod model;

@@ -79,6 +79,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("DELETE", "/v1/functions/{name}", "ynyynn"),
     ("POST", "/v1/functions/{name}/revisions", "ynyynn"),
     ("PUT", "/v1/functions/{name}/traffic", "ynyynn"),
+    ("POST", "/v1/functions/{name}/rollback", "ynyynn"),
     ("GET", "/v1/functions/{name}/logs", "yyyyny"),
     ("GET", "/v1/models", "yyyyny"),
     ("GET", "/v1/models/{name}", "yyyyny"),

@@ -15,6 +15,7 @@ mod serve;
 mod simulate;
 mod tenants;
 mod top;
+mod traffic;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,10 @@ enum Command {
     Functions(WithServer<functions::List>),
     /// Show one function: its state, revisions, traffic and cold starts
     Status(WithServer<functions::Status>),
+    /// Share a function's traffic out among its revisions
+    Traffic(WithServer<traffic::Traffic>),
+    /// Give all of a function's traffic to the revision that had it before
+    Rollback(WithServer<traffic::Rollback>),
     /// Show a function's log
     Logs(WithServer<logs::Logs>),
     /// List, upload, configure, show or delete models
@@ -142,6 +147,8 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Call(this) => this.command.run(&this.server.context()?).await,
         Command::Functions(this) => this.command.run(&this.server.context()?).await,
         Command::Status(this) => this.command.run(&this.server.context()?).await,
+        Command::Traffic(this) => this.command.run(&this.server.context()?).await,
+        Command::Rollback(this) => this.command.run(&this.server.context()?).await,
         Command::Logs(this) => this.command.run(&this.server.context()?).await,
         Command::Models(this) => this.command.run(&this.server.context()?).await,
         Command::Tenants(this) => this.command.run(&this.server.context()?).await,

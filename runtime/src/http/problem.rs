@@ -22,6 +22,7 @@ pub enum Code {
     TooManyFailures,
     RateLimited,
     Conflict,
+    PreconditionFailed,
     NotFound,
     MethodNotAllowed,
     InvalidName,
@@ -111,6 +112,11 @@ impl Code {
             Self::Conflict => {
                 row(StatusCode::CONFLICT, "conflict", "It cannot be so while something else is")
             }
+            Self::PreconditionFailed => row(
+                StatusCode::PRECONDITION_FAILED,
+                "precondition_failed",
+                "It is not as the request says it must be",
+            ),
             Self::NotFound => row(StatusCode::NOT_FOUND, "not_found", "There is no such thing"),
             Self::MethodNotAllowed => row(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -287,7 +293,7 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
@@ -295,6 +301,7 @@ impl Code {
         Self::TooManyFailures,
         Self::RateLimited,
         Self::Conflict,
+        Self::PreconditionFailed,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::InvalidName,

@@ -84,6 +84,7 @@ impl Connection {
             .header_read_timeout(config.head_timeout)
             .max_header_size(config.head_bytes.as_usize());
         let (patience, counted) = (config.head_timeout, node.telemetry.connection());
+        let node = Arc::clone(node);
         let Self { peer, permit, watcher } = self;
         tokio::spawn(async move {
             let wire: Pin<Box<dyn Wire>> = match tls {
@@ -94,7 +95,7 @@ impl Connection {
                     Err(_) => return tracing::debug!("a connection took too long to come to be"),
                 },
             };
-            let service = From { peer, inner: TowerToHyperService::new(router) };
+            let service = From { peer, node, inner: TowerToHyperService::new(router) };
             if let Err(error) = watcher.watch(http.serve_connection(TokioIo::new(wire), service)).await {
                 tracing::debug!(%error, "a connection broke off");
             }
@@ -103,9 +104,10 @@ impl Connection {
     }
 }
 
-/// Says of each request where it came from.
+/// Says of each request where it came from, and sends it to the function whose host it names.
 struct From<S> {
     peer: Peer,
+    node: Arc<Node>,
     inner: S,
 }
 
@@ -116,6 +118,10 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for From<S> {
 
     fn call(&self, mut request: Request<Incoming>) -> S::Future {
         request.extensions_mut().insert(self.peer);
+        let Node { hosts, settings, .. } = &*self.node;
+        if let Some(uri) = hosts.rewrite(request.uri(), request.headers(), &settings.http) {
+            *request.uri_mut() = uri;
+        }
         self.inner.call(request)
     }
 }

@@ -38,7 +38,7 @@ pub use blobs::{Blobs, ReceiveError, Received};
 pub use change::{Line, Search};
 pub use error::StoreError;
 pub use forward::Kind;
-pub use index::{Index, Record};
+pub use index::{Index, Kept, Record};
 
 use database::Pool;
 use probe::Probe;

@@ -16,4 +16,5 @@ mod preparation;
 mod restart;
 mod sharing;
 mod storage;
+mod traffic;
 mod zero;

@@ -10,7 +10,7 @@ use reqwest::Method;
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 use tract_onnx::pb::tensor_proto::DataType;
-use weir_tests::corpus::Behaviour;
+use weir_tests::guests::Behaviour;
 use weir_tests::{Answer, Process, Server, guests, onnx, until};
 
 /// Deploys the guest `echo` as a version that it says of itself, with so much of the traffic.

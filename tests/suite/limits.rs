@@ -106,7 +106,8 @@ async fn a_start_may_take_so_long() {
     let slow = server.call("trouble", "/", "").await;
     assert_met(&server, &slow, 503, "start_timeout", "startup_timeout", "within 200ms").await;
     until("its sandbox is gone", async || server.metric("weir_sandboxes").await == 0.0).await;
-    // Computing counts from the start on.
+    // Computing counts from the start on. Another function: this one would keep its revision before one that cannot start.
+    assert_eq!(server.delete("/v1/functions/trouble").await.status, 204);
     let config = json!({ "startup_timeout": "1m", "limits": { "cpu_time": "200ms" } });
     server.deploy_bytes("trouble", Behaviour::StartSpins.component().bytes(), config).await;
     let spun = server.call("trouble", "/", "").await;

@@ -17,4 +17,5 @@ mod preparation;
 mod restart;
 mod sharing;
 mod storage;
+mod traffic;
 mod zero;

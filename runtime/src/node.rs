@@ -3,8 +3,10 @@
 //! Changes are made one at a time, on disk before in memory, so that what is acknowledged survives a crash. Those of
 //! functions are here, those of models and tenants in modules of their own.
 
+mod backup;
 mod keys;
 mod models;
+mod settings;
 mod tenants;
 
 use std::collections::HashSet;
@@ -16,13 +18,13 @@ use std::time::Instant;
 use anyhow::Context;
 use dashmap::DashMap;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
 use weir_gpu::{DeviceConfig, GpuFolders, Service};
 
 use crate::access::{Access, Failures, KeyRecord, Keys};
 use crate::admission::Sandboxes;
 use crate::catalog::Catalog;
-use crate::config::{self, Config, GpuMode, Settings};
+use crate::config::live::Live;
+use crate::config::{self, Config, GpuMode};
 use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
 use crate::http::DEV_TENANT;
 use crate::http::problem::{self, Problem};
@@ -33,6 +35,7 @@ use crate::rates::Rates;
 use crate::sandbox::egress::{AddressRules, Egress};
 use crate::sandbox::engine::{Code, Compiler, Rejection};
 use crate::sandbox::memory::NodeMemory;
+use crate::stop::Stop;
 use crate::store::{Index, Kind, Received, Record, Store};
 use crate::telemetry::Telemetry;
 use crate::tenant::TenantRecord;
@@ -40,7 +43,7 @@ use crate::units::Size;
 
 /// The server's shared parts.
 pub struct Node {
-    pub settings: Settings,
+    settings: Live,
     pub store: Store,
     pub compiler: Arc<Compiler>,
     pub service: Service,
@@ -56,10 +59,10 @@ pub struct Node {
     /// Where what a GPU needs is looked for.
     pub gpu: GpuFolders,
     pub started: Instant,
-    /// Cancelled when the server is told to stop.
-    pub stopping: CancellationToken,
+    pub stop: Stop,
     preparer: Arc<Preparer>,
     uploads: Arc<Semaphore>,
+    backups: Arc<Semaphore>,
     function_index: Index<FunctionRecord>,
     model_index: Index<ModelRecord>,
     tenant_index: Index<TenantRecord>,
@@ -151,12 +154,13 @@ impl Node {
             memory: Arc::new(NodeMemory::new(memory)),
             egress: Arc::new(Egress::new(AddressRules { allowed: settings.egress.allow.clone() })?),
             functions: Catalog::default(),
-            stopping: CancellationToken::new(),
+            stop: Stop::default(),
             preparer,
+            backups: Arc::new(Semaphore::new(1)),
             uploads: Arc::new(Semaphore::new(settings.preparation.uploads.get())),
             changes: Mutex::default(),
             calls: AtomicU64::new(0),
-            settings,
+            settings: Live::new(settings),
             store,
         });
         node.restore().await?;
@@ -170,7 +174,7 @@ impl Node {
         for record in models {
             used.insert(record.digest.clone());
             let (tenant, name) = (record.tenant.clone(), record.name.clone());
-            match Model::new(record, &self.store, &self.settings) {
+            match Model::new(record, &self.store, &self.settings()) {
                 Ok(model) => self.models.put(Arc::new(model)),
                 Err(error) => {
                     tracing::error!(tenant, name, %error, "a model cannot be restored");
@@ -208,7 +212,7 @@ impl Node {
     /// When as many are under way as may be.
     pub fn upload(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Arc::clone(&self.uploads).try_acquire_owned().map_err(|_| {
-            let most = self.settings.preparation.uploads;
+            let most = self.settings().preparation.uploads;
             let detail = format!("{most} uploads are under way, the most at one time");
             Problem::new(problem::Code::ServerOverloaded, detail)
         })
@@ -230,7 +234,9 @@ impl Node {
         config: FunctionConfig,
         component: Received,
     ) -> Result<Deployed, Problem> {
-        config.check(&self.settings).map_err(|reason| Problem::new(problem::Code::InvalidConfig, reason))?;
+        config
+            .check(&self.settings())
+            .map_err(|reason| Problem::new(problem::Code::InvalidConfig, reason))?;
         self.service
             .has_device(config.device.into())
             .map_err(|error| Problem::new(problem::Code::InvalidConfig, format!("device: {error}")))?;

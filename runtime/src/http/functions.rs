@@ -216,7 +216,7 @@ pub async fn logs(
         std::future::ready(event)
     });
     // A server that stops does not wait for its followers.
-    let new = new.take_until(node.stopping.clone().cancelled_owned());
+    let new = new.take_until(node.stop.ended.clone().cancelled_owned());
     let past = futures::stream::iter(recent)
         .filter_map(|line| std::future::ready(Event::default().json_data(line).ok()));
     let events = past.chain(new).map(Ok::<_, Infallible>);

@@ -9,11 +9,13 @@
 //! models.rs      upload, configure, list, signature, delete
 //! tenants.rs     what tenants may have
 //! keys.rs        who may come in
+//! backup.rs      a copy of what is kept
 //! devices.rs     what the devices do, and for whom
 //! upload.rs      bodies: those that go to disk, and JSON
 //! problem.rs     every refusal's shape
 //! ```
 
+mod backup;
 mod call;
 mod devices;
 mod functions;
@@ -52,7 +54,7 @@ const JSON_BYTES: usize = 64 << 10;
 pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
     // The parts have limits of their own; this one is for what is between them.
     let deploy_bytes =
-        node.settings.limits.component_bytes.as_usize().saturating_add(2 * CONFIG_BYTES.as_usize());
+        node.settings().limits.component_bytes.as_usize().saturating_add(2 * CONFIG_BYTES.as_usize());
     let deploys = DefaultBodyLimit::max(deploy_bytes);
     let small = DefaultBodyLimit::max(JSON_BYTES);
     let needs = Needs::Right;
@@ -84,6 +86,7 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
         .on("DELETE", "/v1/keys/{id}", needs(Right::Manage), delete(keys::revoke))
         .on("POST", "/v1/keys/{id}/rotate", needs(Right::Manage), post(keys::rotate).layer(small))
         .on("GET", "/v1/devices", needs(Right::Observe), get(devices::show))
+        .on("POST", "/v1/backup", needs(Right::Operate), post(backup::make))
         .on("ANY", "/fn/{*call}", Needs::Call, any(call::call))
         .done();
     let router = router
@@ -96,8 +99,11 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
     (router, routes)
 }
 
-/// `GET /readyz`: whether the server takes changes. Calls of what is deployed are served also when it does not.
+/// `GET /readyz`: whether the server takes changes, and goes on. Calls of what is deployed are served also when it says no.
 async fn ready(State(node): State<Arc<Node>>) -> Result<&'static str, Problem> {
+    if node.stop.asked.is_cancelled() {
+        return Err(Problem::new(Code::Stopping, "the server stops; send requests elsewhere"));
+    }
     match node.store.can_write().await {
         Ok(()) => Ok("ok\n"),
         Err(_) => {

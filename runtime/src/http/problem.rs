@@ -64,6 +64,7 @@ pub enum Code {
     OperatorCost,
     StorageFull,
     StorageUnavailable,
+    Stopping,
     Internal,
 }
 
@@ -275,6 +276,7 @@ impl Code {
                 "The server's disk does not take changes",
                 5,
             ),
+            Self::Stopping => later(StatusCode::SERVICE_UNAVAILABLE, "stopping", "The server stops", 5),
             Self::Internal => row(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed"),
         }
     }
@@ -282,7 +284,7 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
@@ -332,6 +334,7 @@ impl Code {
         Self::OperatorCost,
         Self::StorageFull,
         Self::StorageUnavailable,
+        Self::Stopping,
         Self::Internal,
     ];
 

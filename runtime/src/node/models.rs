@@ -31,7 +31,7 @@ impl Node {
         if let Some(before) = &before {
             record.config = before.record.config.clone();
         }
-        let model = Model::new(record, &self.store, &self.settings)?;
+        let model = Model::new(record, &self.store, &self.settings())?;
         if let Err(problem) = self.keep(upload, &self.model_index, &model.record).await {
             self.forget(&model.record.digest);
             return Err(problem);
@@ -55,7 +55,7 @@ impl Node {
         name: &Name,
         config: ModelConfig,
     ) -> Result<Arc<Model>, Problem> {
-        config.check(&self.settings).map_err(|reason| Problem::new(Code::InvalidConfig, reason))?;
+        config.check(&self.settings()).map_err(|reason| Problem::new(Code::InvalidConfig, reason))?;
         let _change = self.changes.lock().await;
         let before = self.models.own(tenant, name).ok_or_else(|| Problem::no_model(name))?;
         match config.is_public() {
@@ -63,7 +63,7 @@ impl Node {
             false => self.nobody_uses(&before, |function| function != &**tenant)?,
         }
         let record = ModelRecord { config, ..before.record.clone() };
-        let model = Model::new(record, &self.store, &self.settings)?;
+        let model = Model::new(record, &self.store, &self.settings())?;
         self.model_index.put(&model.record).await?;
         let model = Arc::new(model);
         self.models.put(Arc::clone(&model));

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod access;
+mod backup;
 mod calls;
 mod cli;
 mod corpus;
 mod crash;
 mod egress;
 mod example;
+mod lifecycle;
 mod limits;
 mod mistakes;
 mod models;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::hosts::check_host;
 use crate::http::tls::TlsFiles;
 use crate::units::{Size, span};
 
@@ -53,6 +54,7 @@ pub struct Settings {
     pub scheduling: SchedulingConfig,
     pub models: ModelsConfig,
     pub logs: LogConfig,
+    pub functions: FunctionsConfig,
 }
 
 impl Default for Settings {
@@ -71,6 +73,7 @@ impl Default for Settings {
             scheduling: SchedulingConfig::default(),
             models: ModelsConfig::default(),
             logs: LogConfig::default(),
+            functions: FunctionsConfig::default(),
         }
     }
 }
@@ -92,6 +95,37 @@ pub struct HttpConfig {
     /// How long an upload's body may take.
     #[serde(with = "span")]
     pub upload_timeout: Duration,
+    /// Below which each function has a host name, `{function}.{tenant}.{domain}`; none has one when absent.
+    pub domain: Option<String>,
+    /// Other host names that functions may have: names, or `*.` and a name for all below it.
+    pub hostnames: Vec<String>,
+}
+
+impl HttpConfig {
+    /// Whether a function may have this host name of its own.
+    pub fn allows_host(&self, name: &str) -> bool {
+        let is_below = |domain: &str| name.strip_suffix(domain).is_some_and(|label| label.ends_with('.'));
+        let is_the_servers = self.domain.as_deref().is_some_and(|domain| name == domain || is_below(domain));
+        let allows = |pattern: &String| match pattern.strip_prefix("*.") {
+            Some(domain) => is_below(domain),
+            None => name == pattern,
+        };
+        !is_the_servers && self.hostnames.iter().any(allows)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if let Some(domain) = &self.domain {
+            // One label is a domain too: `localhost` is.
+            check_host(&format!("x.{domain}")).map_err(|_| {
+                format!("http.domain: `{}` is not a domain in small letters", domain.escape_default())
+            })?;
+        }
+        for pattern in &self.hostnames {
+            let name = pattern.strip_prefix("*.").unwrap_or(pattern);
+            check_host(name).map_err(|reason| format!("http.hostnames: {reason}"))?;
+        }
+        Ok(())
+    }
 }
 
 impl Default for HttpConfig {
@@ -102,6 +136,8 @@ impl Default for HttpConfig {
             head_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(60),
             upload_timeout: Duration::from_secs(600),
+            domain: None,
+            hostnames: vec![],
         }
     }
 }
@@ -344,6 +380,20 @@ impl Default for LogConfig {
     }
 }
 
+/// What is kept of functions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FunctionsConfig {
+    /// Revisions of a function; those that get calls, and the one that a rollback goes to, are kept beyond it.
+    pub keep_revisions: NonZeroUsize,
+}
+
+impl Default for FunctionsConfig {
+    fn default() -> Self {
+        Self { keep_revisions: NonZeroUsize::MIN.saturating_add(9) }
+    }
+}
+
 const fn nonzero(value: u32) -> NonZeroU32 {
     NonZeroU32::MIN.saturating_add(value - 1)
 }
@@ -369,6 +419,7 @@ impl Settings {
     fn check(&self) -> Result<(), String> {
         self.tenant.check().map_err(|reason| format!("tenant.{reason}"))?;
         self.scheduling.check()?;
+        self.http.check()?;
         let most = self.limits.keep_alive;
         for (field, asked) in
             [("keep_alive", self.models.keep_alive), ("host_keep_alive", self.models.host_keep_alive)]
@@ -475,8 +526,33 @@ mod tests {
         assert!(with("[scheduling]\neviction = \"fifo\"").unwrap_err().contains("fifo"));
         let shares = with("[scheduling]\nstandard_share = 60\nbatch_share = 41").unwrap_err();
         assert!(shares.contains("standard_share is 60") && shares.contains("100 percent"), "{shares}");
+        assert!(with("[functions]\nkeep_revisions = 0").unwrap_err().contains("keep_revisions"));
+        assert!(
+            with("[http]\ndomain = \"Weir.example\"").unwrap_err().contains("http.domain: `Weir.example`")
+        );
+        assert!(with("[http]\nhostnames = [\"*\"]").unwrap_err().contains("http.hostnames: `*`"));
         let keeps = with("[models]\nkeep_alive = \"2days\"").unwrap_err();
         assert!(keeps.contains("models.keep_alive is 2days; limits.keep_alive allows 1day"), "{keeps}");
+    }
+
+    #[test]
+    fn functions_have_the_host_names_that_the_operator_allows() {
+        let (domain, hostnames) =
+            (Some("weir.example".to_owned()), ["*.example".to_owned(), "a.b".to_owned()]);
+        let config = HttpConfig { domain, hostnames: hostnames.into(), ..HttpConfig::default() };
+        for (name, allowed) in [
+            ("a.b", true),
+            ("c.example", true),
+            ("d.c.example", true),
+            ("example", false),
+            ("x.a.b", false),
+            ("cexample", false),
+            ("weir.example", false),
+            ("f.t.weir.example", false),
+        ] {
+            assert_eq!(config.allows_host(name), allowed, "{name}");
+        }
+        assert!(!HttpConfig::default().allows_host("a.b"));
     }
 
     #[test]

@@ -13,17 +13,20 @@
 //! ```
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
-//! restart), `preparation/` (opens uploads, in processes that may die), `backup/`, `stop.rs`, `limits.rs`, `catalog.rs`, `model.rs`,
-//! `tenant.rs`, `rates.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
+//! restart), `backup/`, `preparation/` (opens uploads, in processes that may die), `stop.rs`, `limits.rs`, `catalog.rs`,
+//! `model.rs`, `tenant.rs`, `hosts.rs`, `rates.rs`, `audit.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The
+//! binary adds `cli/`.
 
 mod access;
 mod admission;
+pub mod audit;
 pub mod backup;
 mod catalog;
 pub mod config;
 mod function;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod hosts;
 mod http;
 mod limits;
 mod model;
@@ -40,6 +43,7 @@ pub mod units;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -50,6 +54,9 @@ use crate::config::live::Reloaded;
 pub use crate::http::DEV_TENANT;
 pub use crate::http::tls::TlsFiles;
 use crate::node::Node;
+
+/// How often it is kept when keys were last used.
+const KEY_USES: Duration = Duration::from_secs(60);
 
 /// A server that has its data directory and its address, and answers once [`Weir::serve`] is called.
 pub struct Weir {
@@ -110,8 +117,18 @@ impl Weir {
             stopping.stop.cut.run_until_cancelled(delay).await;
             stopping.stop.ended.cancel();
         });
+        let keeping = tokio::spawn({
+            let node = Arc::clone(&node);
+            async move {
+                loop {
+                    tokio::time::sleep(KEY_USES).await;
+                    node.keep_key_uses().await;
+                }
+            }
+        });
         http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();
+        keeping.abort();
         node.close().await;
     }
 }

@@ -88,15 +88,20 @@ async fn a_backup_is_of_one_moment_while_functions_come_and_go() {
         let server = Process::serve(&restored).await;
         let client = Client::new(&server.url);
         let listed = client.get("/v1/functions").await.json;
-        let names: Vec<&str> =
-            listed["functions"].as_array().unwrap().iter().map(|one| one["function"].as_str().unwrap()).collect();
+        let names: Vec<&str> = listed["functions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["function"].as_str().unwrap())
+            .collect();
         assert!(names.contains(&"nn") && names.len() > 1, "{names:?}");
         sizes.insert(names.len());
         for name in names.iter().filter(|name| **name != "nn") {
             let answer = client.send(client.call(name, "/", "")).await;
             assert_eq!(answer.text(), "Hello, world!\n", "{name}");
         }
-        let raw = client.call("nn", "/raw?model=double&input=x&type=fp32&shape=1", 1.5_f32.to_le_bytes().to_vec());
+        let raw =
+            client.call("nn", "/raw?model=double&input=x&type=fp32&shape=1", 1.5_f32.to_le_bytes().to_vec());
         assert_eq!(client.send(raw).await.body[..], 3.0_f32.to_le_bytes());
         server.kill().await;
     }
@@ -109,7 +114,10 @@ async fn a_restored_server_knows_its_keys_and_the_backup_none_of_their_secrets()
     let request = server.request(Method::PUT, "/v1/tenants/acme").bearer_auth(&key).json(&json!({}));
     assert_eq!(server.send(request).await.status, 200);
     let backup = server.send(server.request(Method::POST, "/v1/backup").bearer_auth(&key)).await;
-    assert_eq!((backup.status, &backup.headers["content-type"]), (200, &"application/x-tar".parse().unwrap()));
+    assert_eq!(
+        (backup.status, &backup.headers["content-type"]),
+        (200, &"application/x-tar".parse().unwrap())
+    );
     let contains = |text: &str| backup.body.windows(text.len()).any(|bytes| bytes == text.as_bytes());
     assert!(contains("acme") && !contains(key.rsplit('_').next().unwrap()));
     server.stop().await;
@@ -167,7 +175,8 @@ async fn what_is_there_is_not_written_over() {
     let broken = server.command(&["backup", other.to_str().unwrap()]).await;
     assert!(!broken.status.success());
     server.says("on the disk is not what it was", 1).await;
-    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "no half of a backup is left: {left:?}");
     server.kill().await;
 }

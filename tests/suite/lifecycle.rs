@@ -60,7 +60,9 @@ async fn calls_under_way_end_while_no_more_are_taken() {
     let (sends, call) = call_under_way(&client).await;
 
     server.signal("INT");
-    let refused = async || matches!(Client::new(&server.url).hear(client.call("echo", "/", "")).await, Heard::Nothing(_));
+    let refused = async || {
+        matches!(Client::new(&server.url).hear(client.call("echo", "/", "")).await, Heard::Nothing(_))
+    };
     until("no more connections are taken", refused).await;
     assert!(!call.is_finished());
     sends.send(Ok("all of it".into())).await.unwrap();
@@ -109,17 +111,24 @@ async fn settings_are_read_again_whole_or_not_at_all() {
         assert_eq!(call().await.status, 200, "there is no rate");
     }
 
-    write("[tenant]\nqueue = 8\ncalls_per_second = 1\ncall_burst = 1\n[cpu]\nqueue = 99\n[limits]\nmax_batch = 4");
+    write(
+        "[tenant]\nqueue = 8\ncalls_per_second = 1\ncall_burst = 1\n[cpu]\nqueue = 99\n[limits]\nmax_batch = 4",
+    );
     server.signal("HUP");
     server.says("the configuration file was read again", 1).await;
     server.says("changed: tenant.queue: 7 -> 8", 1).await;
     server.says("holds from the next start on: cpu.queue: 1024 -> 99", 1).await;
-    assert_eq!((queue("default").await, queue("held").await), (json!(8), json!(3)), "what was set for a tenant stays");
+    assert_eq!(
+        (queue("default").await, queue("held").await),
+        (json!(8), json!(3)),
+        "what was set for a tenant stays"
+    );
     assert_eq!(call().await.status, 200);
     // A steady flood is refused sooner or later, whatever the time between two calls.
     until("the rate holds", async || call().await.code() == "rate_limited").await;
     let batch = json!({ "max_batch": 5 });
-    let model = client.put_model("m", weir_tests::onnx::double(FLOAT, &[weir_tests::onnx::Axis::Fixed(1)])).await;
+    let model =
+        client.put_model("m", weir_tests::onnx::double(FLOAT, &[weir_tests::onnx::Axis::Fixed(1)])).await;
     assert_eq!(model.status, 201, "{}", model.text());
     let refused = client.put("/v1/models/m/config", &batch).await;
     assert!(refused.text().contains("the most here is 4"), "{}", refused.text());

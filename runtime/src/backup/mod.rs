@@ -215,11 +215,11 @@ mod tests {
         let blob = format!("blobs/{}", digest("x"));
         archive(&file, &of(&blob, "y", &digest("y")), &[(&blob, "y")]);
         assert!(refusal(&file).contains("no file of a data directory"), "not its digest's name");
-        archive(&file, &of(&blob, "x", &digest("x")), &[(&blob, "y")]);
+        archive(&file, &of("weir.db", "x", &digest("x")), &[("weir.db", "y")]);
         assert!(refusal(&file).contains("is not what it was"), "{}", refusal(&file));
-        archive(&file, &of(&blob, "x", &digest("x")), &[]);
+        archive(&file, &of("weir.db", "x", &digest("x")), &[]);
         assert!(refusal(&file).contains("is missing"), "{}", refusal(&file));
-        archive(&file, &of(&blob, "x", &digest("x")), &[(&blob, "x"), ("more", "x")]);
+        archive(&file, &of("weir.db", "x", &digest("x")), &[("weir.db", "x"), ("more", "x")]);
         assert!(refusal(&file).contains("more than its manifest"), "{}", refusal(&file));
         archive(&file, &of(&blob, "x", &digest("x")), &[(&blob, "x")]);
         assert!(refusal(&file).contains("has no database"), "{}", refusal(&file));

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Context;
 use super::client::{Failure, Upload};
 use super::output::{self, Fields};
+use super::traffic::shares;
 
 #[derive(Args)]
 pub struct Deploy {
@@ -29,6 +30,9 @@ pub struct Deploy {
     /// A value of the configuration, such as idle_timeout=5s or limits.memory=64MiB
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     sets: Vec<String>,
+    /// Percent of the function's traffic that the new revision gets; the others share the rest as before
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
+    traffic: u8,
 }
 
 impl Deploy {
@@ -40,7 +44,7 @@ impl Deploy {
         let config = Part::text(config.to_string());
         let form =
             Form::new().part("config", config).part("component", Part::stream_with_length(body, bytes));
-        let path = format!("/v1/functions/{}/revisions", self.name);
+        let path = format!("/v1/functions/{}/revisions?traffic={}", self.name, self.traffic);
         let deployed = context.client.json(context.client.request(Method::POST, &path).multipart(form)).await;
         bar.finish_and_clear();
         let deployed = deployed?;
@@ -55,6 +59,9 @@ impl Deploy {
             output::digest(deployed.at("digest")),
             output::size(deployed.at("bytes")),
         ));
+        if self.traffic < 100 {
+            output::line(format!("traffic: {}", shares(deployed.at("traffic"))));
+        }
         output::line(format!("call it: weir call {}", self.name));
         Ok(())
     }
@@ -129,6 +136,7 @@ mod tests {
             models: vec!["m".to_owned()],
             env: vec!["B=2=3".to_owned()],
             sets: vec!["reuse=8".to_owned(), "limits.memory=64MiB".to_owned()],
+            traffic: 100,
         };
         let expected = json!({
             "env": { "A": "1", "B": "2=3" },

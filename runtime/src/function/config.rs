@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Settings;
+use crate::hosts::check_host;
 use crate::name::Name;
 use crate::sandbox::egress::HostPattern;
 use crate::units::{Size, span};
@@ -17,6 +18,8 @@ use crate::units::{Size, span};
 pub struct FunctionConfig {
     /// Whether it may be called without a key.
     pub public: bool,
+    /// Host names that it has of its own, of those that the operator lets functions have.
+    pub hostnames: Vec<String>,
     /// Models that it may open, by name.
     pub models: Vec<String>,
     /// Whether it may load models from bytes of its own.
@@ -139,6 +142,7 @@ impl Default for FunctionConfig {
     fn default() -> Self {
         Self {
             public: false,
+            hostnames: vec![],
             models: vec![],
             allow_model_bytes: false,
             device: Device::default(),
@@ -184,6 +188,9 @@ impl Default for Limits {
 const ENV_BYTES: usize = 64 << 10;
 const ENV_ENTRY: usize = 64;
 
+/// The most host names of one function.
+const HOSTNAMES: usize = 16;
+
 impl FunctionConfig {
     /// Checks the configuration against what the operator allows.
     ///
@@ -227,6 +234,10 @@ impl FunctionConfig {
                 return Err(format!("{field} must be longer than nothing"));
             }
             span_at_most(field, asked, most)?;
+        }
+        at_most("hostnames", self.hostnames.len(), HOSTNAMES)?;
+        for name in &self.hostnames {
+            check_host(name).map_err(|reason| format!("hostnames: {reason}"))?;
         }
         for name in &self.models {
             Name::model(name).map_err(|reason| format!("models: {reason}"))?;
@@ -308,6 +319,9 @@ mod tests {
         assert!(refusal(r#"{"egress": ["http://example.com"]}"#).contains("`http://example.com`"));
         assert!(refusal(r#"{"models": ["../x"]}"#).contains("models: "));
         assert!(refusal(r#"{"env": {"A=B": "c"}}"#).contains("`A=B`"));
+        assert!(refusal(r#"{"hostnames": ["localhost"]}"#).contains("hostnames: `localhost`"));
+        let many = serde_json::json!({ "hostnames": vec!["a.b"; 17] }).to_string();
+        assert_eq!(refusal(&many), "hostnames is 17; the most here is 16");
         let long = "x".repeat(64 << 10);
         assert!(refusal(&format!(r#"{{"env": {{"A": "{long}"}}}}"#)).contains("env takes 65601 bytes"));
     }

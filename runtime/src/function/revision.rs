@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::config::FunctionConfig;
 use super::wake::{ColdStart, State};
@@ -27,6 +28,9 @@ pub struct RevisionRecord {
     pub imports: Vec<String>,
     /// RFC 3339.
     pub created: String,
+    /// The id of the key that deployed it; none on a server that asks for no keys, and of older deploys.
+    #[serde(default)]
+    pub created_by: Option<String>,
 }
 
 /// A revision that can be called.
@@ -42,6 +46,8 @@ pub struct Revision {
     pub(super) state: Mutex<State>,
     /// Cancelled when the revision is removed.
     pub(super) removed: CancellationToken,
+    /// Calls that were sent here and have no sandbox yet.
+    pub(super) calls: TaskTracker,
     cold_starts: AtomicU64,
     last: Mutex<Option<Arc<ColdStart>>>,
 }
@@ -65,6 +71,7 @@ impl Revision {
             node,
             state: Mutex::default(),
             removed: CancellationToken::new(),
+            calls: TaskTracker::new(),
             cold_starts: AtomicU64::new(0),
             last: Mutex::default(),
         }
@@ -102,5 +109,13 @@ impl Revision {
     /// No more calls come: everything of it leaves memory when the running ones have ended.
     pub fn retire(&self) {
         self.removed.cancel();
+        self.calls.close();
+    }
+
+    /// Waits until the revision is removed and needs its files no more: all calls that were sent here have sandboxes, or
+    /// have ended.
+    pub async fn drained(&self) {
+        self.removed.cancelled().await;
+        self.calls.wait().await;
     }
 }

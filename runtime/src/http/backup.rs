@@ -13,6 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::problem::Problem;
 use super::whole;
+use crate::audit::Actor;
 use crate::backup::Backup;
 use crate::node::Node;
 
@@ -23,9 +24,9 @@ const PIECE: usize = 64 << 10;
 const PIECES: usize = 4;
 
 /// `POST /v1/backup`: `application/x-tar`, as of the moment when the request comes. If it breaks off, it is none.
-pub async fn make(State(node): State<Arc<Node>>) -> Result<Response, Problem> {
+pub async fn make(State(node): State<Arc<Node>>, by: Actor) -> Result<Response, Problem> {
     let permit = node.backup()?;
-    let snapshot = whole(async move { node.snapshot().await }).await?;
+    let snapshot = whole(async move { node.snapshot(&by).await }).await?;
     let backup = tokio::task::spawn_blocking(move || Backup::new(snapshot)).await;
     let backup = backup.map_err(|error| Problem::internal(&error.into()))??;
     let bytes = backup.bytes();

@@ -1,4 +1,4 @@
-//! Functions: deploy, list, status, traffic, logs, delete.
+//! Functions: deploy, list, status, logs, delete.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,11 +16,13 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use super::guard::Tenant;
+use super::precondition::{Precondition, tagged};
 use super::problem::{Code, Problem};
 use super::{FunctionName, upload, whole};
-use crate::function::{Function, RevisionRecord, Weight};
+use crate::audit::Actor;
+use crate::function::{Function, RevisionRecord};
 use crate::name::Name;
-use crate::node::{Deployed, Node};
+use crate::node::{Deploy, DeployOutcome, Node};
 
 fn find(node: &Node, tenant: &Name, name: &Name) -> Result<Arc<Function>, Problem> {
     node.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))
@@ -30,32 +32,61 @@ fn url(tenant: &str, function: &str) -> String {
     format!("/fn/{tenant}/{function}/")
 }
 
-/// `POST /v1/functions/{name}/revisions`
+/// The query of `POST /v1/functions/{name}/revisions`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeployQuery {
+    /// Percent of the traffic that the new revision gets, 0 to 100.
+    traffic: u8,
+}
+
+impl Default for DeployQuery {
+    fn default() -> Self {
+        Self { traffic: 100 }
+    }
+}
+
+impl DeployQuery {
+    fn percent(query: Result<Query<Self>, QueryRejection>) -> Result<u8, Problem> {
+        let invalid =
+            |why| Problem::new(Code::InvalidRequest, format!("traffic is a percentage, 0 to 100{why}"));
+        let Query(Self { traffic }) = query.map_err(|error| invalid(format!(" ({})", error.body_text())))?;
+        if traffic > 100 { Err(invalid(String::new())) } else { Ok(traffic) }
+    }
+}
+
+/// `POST /v1/functions/{name}/revisions?traffic=100`
 pub async fn deploy(
     State(node): State<Arc<Node>>,
     tenant: Result<Tenant, Problem>,
     name: Result<FunctionName, Problem>,
+    by: Actor,
+    query: Result<Query<DeployQuery>, QueryRejection>,
+    condition: Result<Precondition, Problem>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let (Tenant(tenant), FunctionName(name)) = match tenant.and_then(|tenant| Ok((tenant, name?))) {
+    let meant = tenant.and_then(|tenant| Ok((tenant, name?, DeployQuery::percent(query)?, condition?)));
+    let (Tenant(tenant), FunctionName(name), traffic, condition) = match meant {
         Ok(meant) => meant,
         Err(problem) => return Err(upload::refused(problem, body).await),
     };
     let url = url(&tenant, &name);
     let (place, body) = upload::place(&node, body).await?;
     let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
+    let deploy = Deploy { config, component, traffic, by, condition };
     let function = name.clone();
     let deployed = whole(async move {
-        let deployed = node.deploy(&tenant, &function, config, component).await;
+        let deployed = node.deploy(&tenant, &function, deploy).await;
         drop(place);
         deployed
     })
     .await?;
-    let (status, record) = match deployed {
-        Deployed::New(record) => (StatusCode::CREATED, record),
-        Deployed::Same(record) => (StatusCode::OK, record),
+    let status = match deployed.outcome {
+        DeployOutcome::New => StatusCode::CREATED,
+        DeployOutcome::Same => StatusCode::OK,
     };
+    let record = deployed.record.revisions.last().ok_or_else(|| Problem::no_function(&name))?;
     let body = json!({
         "function": &*name,
         "revision": record.revision,
@@ -63,9 +94,10 @@ pub async fn deploy(
         "bytes": record.bytes,
         "imports": record.imports,
         "config": record.config,
+        "traffic": deployed.record.traffic,
         "url": url,
     });
-    Ok((status, Json(body)).into_response())
+    Ok(deployed.tag.on((status, Json(body))))
 }
 
 /// The state of a function as a whole: awake if any revision is.
@@ -109,16 +141,21 @@ pub async fn show(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     let function = find(&node, &tenant, &name)?;
     let mut status = summary(&function);
-    let record = node.record(&function).await?;
+    let kept = node.record(&function).await?;
+    let record = &kept.record;
     let revisions: Vec<Value> = record.revisions.iter().map(|record| revision(&function, record)).collect();
     if let Some(fields) = status.as_object_mut() {
         fields.insert("revisions".to_owned(), revisions.into());
         fields.insert("traffic".to_owned(), json!(record.traffic));
+        fields.insert("sticky_header".to_owned(), json!(record.sticky_header));
+        fields.insert("rollback_to".to_owned(), json!(record.rollback_target()));
+        let hosts = node.hosts.of(&tenant, &name, &node.settings().http);
+        fields.insert("hosts".to_owned(), json!(hosts));
     }
-    Ok(Json(status))
+    Ok(tagged(Some(&kept), Json(status)))
 }
 
 fn revision(function: &Function, record: &RevisionRecord) -> Value {
@@ -139,6 +176,7 @@ fn revision(function: &Function, record: &RevisionRecord) -> Value {
         "imports": record.imports,
         "config": record.config,
         "created": record.created,
+        "created_by": record.created_by,
     })
 }
 
@@ -147,29 +185,11 @@ pub async fn delete(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
+    by: Actor,
+    condition: Precondition,
 ) -> Result<StatusCode, Problem> {
-    whole(async move { node.delete_function(&tenant, &name).await }).await?;
+    whole(async move { node.delete_function(&tenant, &name, &by, &condition).await }).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// The body of `PUT /v1/functions/{name}/traffic`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Traffic {
-    traffic: Vec<Weight>,
-}
-
-/// `PUT /v1/functions/{name}/traffic`
-pub async fn traffic(
-    State(node): State<Arc<Node>>,
-    Tenant(tenant): Tenant,
-    FunctionName(name): FunctionName,
-    request: Request,
-) -> Result<Json<Value>, Problem> {
-    let Traffic { traffic } = upload::json(&node, request).await?;
-    let answer = json!({ "traffic": traffic });
-    whole(async move { node.set_traffic(&tenant, &name, traffic).await }).await?;
-    Ok(Json(answer))
 }
 
 /// The query of `GET /v1/functions/{name}/logs`.

@@ -14,6 +14,7 @@ use super::guard::{forbidden, meant};
 use super::problem::{Code, Problem};
 use super::{upload, whole};
 use crate::access::{KeyRecord, Keys, Principal, Role};
+use crate::audit::Actor;
 use crate::name::Name;
 use crate::node::Node;
 use crate::units::span;
@@ -84,7 +85,7 @@ pub async fn list(
         .map(|(record, used)| {
             let mut view = view(record);
             if let (Some(fields), Some(used)) = (view.as_object_mut(), used) {
-                let at = std::time::UNIX_EPOCH + Duration::from_secs(*used);
+                let at = std::time::UNIX_EPOCH + Duration::from_secs(used.unsigned_abs());
                 fields
                     .insert("last_used".to_owned(), humantime::format_rfc3339_seconds(at).to_string().into());
             }
@@ -95,7 +96,7 @@ pub async fn list(
 }
 
 /// `POST /v1/keys`
-pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Response, Problem> {
+pub async fn make(State(node): State<Arc<Node>>, by: Actor, request: Request) -> Result<Response, Problem> {
     let (principal, tenant) = asker(&request)?;
     keys(&node)?;
     let wanted: Wanted = upload::json(&node, request).await?;
@@ -135,7 +136,7 @@ pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     if let Some(time) = wanted.expires_in {
         record.expire_in(time);
     }
-    let (record, token) = whole(async move { node.make_key(record).await }).await?;
+    let (record, token) = whole(async move { node.make_key(record, &by).await }).await?;
     Ok(shown_once(&record, token.as_str()))
 }
 
@@ -143,15 +144,13 @@ pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Res
 pub async fn rotate(
     State(node): State<Arc<Node>>,
     Path(id): Path<String>,
+    by: Actor,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (principal, tenant) = asker(&request)?;
+    let (_, tenant) = asker(&request)?;
     keys(&node)?;
     let Rotation { overlap } = upload::json(&node, request).await?;
-    let rotated = async move {
-        let by = principal.key.as_deref();
-        node.rotate_key(&id, tenant.as_ref(), overlap, by).await
-    };
+    let rotated = async move { node.rotate_key(&id, tenant.as_ref(), overlap, &by).await };
     let (record, token) = whole(rotated).await?;
     Ok(shown_once(&record, token.as_str()))
 }
@@ -160,11 +159,12 @@ pub async fn rotate(
 pub async fn revoke(
     State(node): State<Arc<Node>>,
     Path(id): Path<String>,
+    by: Actor,
     request: Request,
 ) -> Result<StatusCode, Problem> {
     let (_, tenant) = asker(&request)?;
     keys(&node)?;
-    whole(async move { node.revoke_key(&id, tenant.as_ref()).await }).await?;
+    whole(async move { node.revoke_key(&id, tenant.as_ref(), &by).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -5,16 +5,20 @@
 //! tls.rs         the server's certificate
 //! guard.rs       what each route asks for, and the look at a request's key
 //! call.rs        a call of a function, down to its sandbox and back
-//! functions.rs   deploy, list, status, traffic, logs, delete
+//! functions.rs   deploy, list, status, logs, delete
+//! traffic.rs     which revisions get a function's calls
 //! models.rs      upload, configure, list, signature, delete
 //! tenants.rs     what tenants may have
 //! keys.rs        who may come in
+//! audit.rs       who changed what
 //! backup.rs      a copy of what is kept
 //! devices.rs     what the devices do, and for whom
+//! precondition.rs changes of what is as the client knows it
 //! upload.rs      bodies: those that go to disk, and JSON
 //! problem.rs     every refusal's shape
 //! ```
 
+mod audit;
 mod backup;
 mod call;
 mod devices;
@@ -22,10 +26,12 @@ mod functions;
 mod guard;
 mod keys;
 mod models;
+pub mod precondition;
 pub mod problem;
 pub mod serve;
 mod tenants;
 pub mod tls;
+mod traffic;
 mod upload;
 
 use std::sync::Arc;
@@ -71,7 +77,13 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
             needs(Right::Deploy),
             post(functions::deploy).layer(deploys),
         )
-        .on("PUT", "/v1/functions/{name}/traffic", needs(Right::Deploy), put(functions::traffic).layer(small))
+        .on("PUT", "/v1/functions/{name}/traffic", needs(Right::Deploy), put(traffic::set).layer(small))
+        .on(
+            "POST",
+            "/v1/functions/{name}/rollback",
+            needs(Right::Deploy),
+            post(traffic::rollback).layer(small),
+        )
         .on("GET", "/v1/functions/{name}/logs", needs(Right::Read), get(functions::logs))
         .on("GET", "/v1/models", needs(Right::Read), get(models::list))
         .on("GET", "/v1/models/{name}", needs(Right::Read), get(models::show))
@@ -85,6 +97,7 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
         .on("POST", "/v1/keys", needs(Right::Manage), post(keys::make).layer(small))
         .on("DELETE", "/v1/keys/{id}", needs(Right::Manage), delete(keys::revoke))
         .on("POST", "/v1/keys/{id}/rotate", needs(Right::Manage), post(keys::rotate).layer(small))
+        .on("GET", "/v1/audit", needs(Right::Manage), get(audit::list))
         .on("GET", "/v1/devices", needs(Right::Observe), get(devices::show))
         .on("POST", "/v1/backup", needs(Right::Operate), post(backup::make))
         .on("ANY", "/fn/{*call}", Needs::Call, any(call::call))

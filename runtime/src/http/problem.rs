@@ -22,6 +22,7 @@ pub enum Code {
     TooManyFailures,
     RateLimited,
     Conflict,
+    PreconditionFailed,
     NotFound,
     MethodNotAllowed,
     InvalidName,
@@ -78,6 +79,11 @@ struct Row {
 }
 
 impl Code {
+    /// The stable name.
+    pub fn name(self) -> &'static str {
+        self.row().code
+    }
+
     fn row(self) -> Row {
         let row = |status, code, title| Row { status, code, title, retry_after: None };
         let later = |status, code, title, seconds| Row { status, code, title, retry_after: Some(seconds) };
@@ -107,6 +113,11 @@ impl Code {
             Self::Conflict => {
                 row(StatusCode::CONFLICT, "conflict", "It cannot be so while something else is")
             }
+            Self::PreconditionFailed => row(
+                StatusCode::PRECONDITION_FAILED,
+                "precondition_failed",
+                "It is not as the request says it must be",
+            ),
             Self::NotFound => row(StatusCode::NOT_FOUND, "not_found", "There is no such thing"),
             Self::MethodNotAllowed => row(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -284,7 +295,7 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 52] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
@@ -292,6 +303,7 @@ impl Code {
         Self::TooManyFailures,
         Self::RateLimited,
         Self::Conflict,
+        Self::PreconditionFailed,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::InvalidName,
@@ -337,12 +349,6 @@ impl Code {
         Self::Stopping,
         Self::Internal,
     ];
-
-    /// The stable name.
-    #[cfg(test)]
-    pub fn name(self) -> &'static str {
-        self.row().code
-    }
 }
 
 /// A refusal: a code, and a sentence for whoever asked.
@@ -394,6 +400,7 @@ impl IntoResponse for Problem {
             "retryable": retry_after.is_some(),
         });
         let mut response = (status, body.to_string()).into_response();
+        response.extensions_mut().insert(self.code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if status == StatusCode::UNAUTHORIZED {

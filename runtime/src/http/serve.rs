@@ -96,6 +96,7 @@ impl Connection {
             .max_header_size(config.head_bytes.as_usize());
         let (patience, counted) = (config.head_timeout, node.telemetry.connection());
         let cut = node.stop.cut.clone();
+        let node = Arc::clone(node);
         let Self { peer, permit, watcher } = self;
         tokio::spawn(async move {
             let wire: Pin<Box<dyn Wire>> = match tls {
@@ -106,7 +107,7 @@ impl Connection {
                     Err(_) => return tracing::debug!("a connection took too long to come to be"),
                 },
             };
-            let service = From { peer, inner: TowerToHyperService::new(router) };
+            let service = From { peer, node, inner: TowerToHyperService::new(router) };
             let connection = watcher.watch(http.serve_connection(TokioIo::new(wire), service));
             match cut.run_until_cancelled(connection).await {
                 None => tracing::debug!("a connection is cut"),
@@ -118,9 +119,10 @@ impl Connection {
     }
 }
 
-/// Says of each request where it came from.
+/// Says of each request where it came from, and sends it to the function whose host it names.
 struct From<S> {
     peer: Peer,
+    node: Arc<Node>,
     inner: S,
 }
 
@@ -131,6 +133,10 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for From<S> {
 
     fn call(&self, mut request: Request<Incoming>) -> S::Future {
         request.extensions_mut().insert(self.peer);
+        let settings = self.node.settings();
+        if let Some(uri) = self.node.hosts.rewrite(request.uri(), request.headers(), &settings.http) {
+            *request.uri_mut() = uri;
+        }
         self.inner.call(request)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Node;
+use crate::audit::Actor;
 use crate::http::problem::{Code, Problem};
 use crate::store::Snapshot;
 
@@ -20,12 +21,13 @@ impl Node {
             .map_err(|_| Problem::new(Code::ServerOverloaded, detail))
     }
 
-    /// All that is kept, as of one moment between two changes.
+    /// All that is kept, as of one moment between two changes. The audit log tells who took it.
     ///
     /// # Errors
     /// When the disk has no room, or cannot be written.
-    pub async fn snapshot(&self) -> Result<Snapshot, Problem> {
+    pub async fn snapshot(&self, by: &Actor) -> Result<Snapshot, Problem> {
         let _change = self.changes.lock().await;
+        self.store.change().await?.commit(by).await?;
         Ok(self.store.snapshot().await?)
     }
 }

@@ -6,7 +6,7 @@
 //! swept at the next start. One server uses a data directory at a time.
 //!
 //! ```text
-//! weir.db                            definitions: a table per kind, by tenant and name, as JSON with a version
+//! weir.db                            definitions: a table per kind, by tenant and name, as JSON with a version; the audit log
 //! blobs/{digest}                     a component's or model's bytes
 //! artifacts/{engine}/{digest}.cwasm  precompiled code, with its MAC beside it; made again when missing
 //! key                                what the MACs are made with; a secret
@@ -16,17 +16,19 @@
 //! index                              a note for older versions; index.migrated is what they had left there
 //! ```
 //!
-//! `database.rs` opens the database and knows its kind; `index.rs` has the queries; `forward.rs` reads what older versions
-//! have left; `probe.rs` tells whether all of it can be written; `blobs.rs` has the bytes; `snapshot.rs` holds all
-//! of it as of one moment.
+//! `database.rs` opens the database and knows its kind; `index.rs` reads definitions; `change.rs` changes them, and tells of it
+//! in the audit log; `forward.rs` reads what older versions have left; `uses.rs` has when keys were used; `probe.rs` tells
+//! whether all of it can be written; `blobs.rs` has the bytes; `snapshot.rs` holds all of it as of one moment.
 
 mod blobs;
+mod change;
 mod database;
 mod error;
 mod forward;
 mod index;
 mod probe;
 mod snapshot;
+mod uses;
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -35,9 +37,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 pub use blobs::{Blobs, ReceiveError, Received};
+pub use change::{Line, Search};
 pub use error::StoreError;
 pub use forward::Kind;
-pub use index::{Index, Record};
+pub use index::{Index, Kept, Record};
 pub use snapshot::Snapshot;
 
 use database::Pool;

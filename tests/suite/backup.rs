@@ -133,6 +133,9 @@ async fn a_restored_server_knows_its_keys_and_the_backup_none_of_their_secrets()
     assert!(!restored.path().join("operator.key").exists(), "there is an operator's key already");
     let tenants = server.send(server.request(Method::GET, "/v1/tenants").bearer_auth(&key)).await;
     assert!(tenants.text().contains("\"acme\""), "{}", tenants.text());
+    let audit = server.send(server.request(Method::GET, "/v1/audit").bearer_auth(&key)).await;
+    let told = audit.json["entries"].as_array().unwrap().last().unwrap();
+    assert_eq!(told["entry"]["request"], "POST /v1/backup", "who took it is told, in the backup itself");
     let request = server.request(Method::GET, "/v1/tenants").bearer_auth(format!("{key}x"));
     assert_eq!(server.send(request).await.status, 401);
     server.stop().await;

@@ -13,6 +13,7 @@ use crate::hosts::check_host;
 use crate::http::tls::TlsFiles;
 use crate::units::{Size, span};
 
+pub mod live;
 mod sharing;
 
 pub use sharing::{Eviction, ModelsConfig, SchedulingConfig, TenantConfig};
@@ -36,7 +37,10 @@ pub struct Config {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How long requests under way may take to end when the server is told to stop.
+    /// How long the server goes on as before when it is told to stop, but for `/readyz`, which says so.
+    #[serde(with = "span")]
+    pub stop_delay: Duration,
+    /// How long requests under way may take to end after that.
     #[serde(with = "span")]
     pub stop_timeout: Duration,
     pub http: HttpConfig,
@@ -56,6 +60,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            stop_delay: Duration::ZERO,
             stop_timeout: Duration::from_secs(30),
             http: HttpConfig::default(),
             sandbox: SandboxConfig::default(),
@@ -394,6 +399,19 @@ const fn nonzero(value: u32) -> NonZeroU32 {
 }
 
 impl Settings {
+    /// The settings of a configuration file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, with the name of what is wrong in it.
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("the configuration file {} cannot be read", file.display()))?;
+        let invalid = || format!("the configuration file {} is not valid", file.display());
+        let settings: Self = toml::from_str(&text).with_context(invalid)?;
+        settings.check().map_err(anyhow::Error::msg).with_context(invalid)?;
+        Ok(settings)
+    }
+
     /// Checks what no type says.
     ///
     /// # Errors
@@ -433,17 +451,7 @@ impl Config {
                 listen.ip()
             );
         }
-        let settings = match file {
-            Some(file) => {
-                let text = std::fs::read_to_string(file)
-                    .with_context(|| format!("the configuration file {} cannot be read", file.display()))?;
-                let invalid = || format!("the configuration file {} is not valid", file.display());
-                let settings: Settings = toml::from_str(&text).with_context(invalid)?;
-                settings.check().map_err(anyhow::Error::msg).with_context(invalid)?;
-                settings
-            }
-            None => Settings::default(),
-        };
+        let settings = file.map_or_else(|| Ok(Settings::default()), Settings::read)?;
         // This very program, also when its file has been replaced since it started. Source: proc(5).
         let binary = PathBuf::from("/proc/self/exe");
         Ok(Self { listen, data_dir, binary, settings, dev, tls: None })

@@ -96,7 +96,7 @@ impl Hosts {
         }
         let hosts = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let (tenant, function) = hosts.get(host)?;
-        // What the operator no longer allows is no name from the next start on.
+        // What the operator no longer allows is no name any more.
         config.allows_host(host).then(|| (Arc::clone(tenant), Arc::clone(function)))
     }
 

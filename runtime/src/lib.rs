@@ -13,13 +13,14 @@
 //! ```
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
-//! restart), `preparation/` (opens uploads, in processes that may die), `limits.rs`, `catalog.rs`, `model.rs`,
-//! `tenant.rs`, `hosts.rs`, `rates.rs`, `audit.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds
-//! `cli/`.
+//! restart), `backup/`, `preparation/` (opens uploads, in processes that may die), `stop.rs`, `limits.rs`, `catalog.rs`,
+//! `model.rs`, `tenant.rs`, `hosts.rs`, `rates.rs`, `audit.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The
+//! binary adds `cli/`.
 
 mod access;
 mod admission;
 pub mod audit;
+pub mod backup;
 mod catalog;
 pub mod config;
 mod function;
@@ -34,6 +35,7 @@ mod node;
 mod preparation;
 mod rates;
 mod sandbox;
+mod stop;
 mod store;
 mod telemetry;
 mod tenant;
@@ -47,6 +49,8 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 pub use crate::config::Config;
+use crate::config::Settings;
+use crate::config::live::Reloaded;
 pub use crate::http::DEV_TENANT;
 pub use crate::http::tls::TlsFiles;
 use crate::node::Node;
@@ -95,14 +99,23 @@ impl Weir {
         self.node.service.clone()
     }
 
-    /// Serves until `stop` is ready; then no more connections are taken, followers of logs are let go, and requests
-    /// that are under way have the stop timeout to end.
+    /// What a running server is told with.
+    pub fn control(&self) -> Control {
+        Control(Arc::clone(&self.node))
+    }
+
+    /// Serves until `stop` is ready. Then it is not ready any more, and serves on for the stop delay; after that no more
+    /// connections are taken, followers of logs are let go, and requests that are under way have the stop timeout to end.
+    /// When it returns, all that was acknowledged is in the data directory, which is free for another server.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) {
         let node = self.node;
-        let stopping = node.stopping.clone();
+        let stopping = Arc::clone(&node);
         let asked = tokio::spawn(async move {
             stop.await;
-            stopping.cancel();
+            stopping.stop.asked.cancel();
+            let delay = tokio::time::sleep(stopping.settings().stop_delay);
+            stopping.stop.cut.run_until_cancelled(delay).await;
+            stopping.stop.ended.cancel();
         });
         let keeping = tokio::spawn({
             let node = Arc::clone(&node);
@@ -117,6 +130,24 @@ impl Weir {
         asked.abort();
         keeping.abort();
         node.close().await;
+    }
+}
+
+/// Tells a running server to do otherwise.
+pub struct Control(Arc<Node>);
+
+impl Control {
+    /// Takes over what of these settings can hold at once.
+    ///
+    /// # Errors
+    /// A sentence that names the setting that is wrong; nothing has changed then.
+    pub async fn reload(&self, settings: &Settings) -> Result<Reloaded, String> {
+        self.0.reload(settings).await
+    }
+
+    /// Once it has been told to stop: cuts what is under way, without waiting for it.
+    pub fn cut(&self) {
+        self.0.stop.cut.cancel();
     }
 }
 

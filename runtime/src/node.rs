@@ -3,8 +3,10 @@
 //! Changes are made one at a time, on disk before in memory, so that what is acknowledged survives a crash. Those of
 //! functions are here, those of models and tenants in modules of their own.
 
+mod backup;
 mod keys;
 mod models;
+mod settings;
 mod tenants;
 mod traffic;
 
@@ -17,14 +19,14 @@ use std::time::Instant;
 use anyhow::Context;
 use dashmap::DashMap;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
 use weir_gpu::{DeviceConfig, GpuFolders, Service};
 
 use crate::access::{Access, Failures, KeyRecord, Keys};
 use crate::admission::Sandboxes;
 use crate::audit::{Actor, Refusals};
 use crate::catalog::Catalog;
-use crate::config::{self, Config, GpuMode, Settings};
+use crate::config::live::Live;
+use crate::config::{self, Config, GpuMode};
 use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord};
 use crate::hosts::Hosts;
 use crate::http::DEV_TENANT;
@@ -37,6 +39,7 @@ use crate::rates::Rates;
 use crate::sandbox::egress::{AddressRules, Egress};
 use crate::sandbox::engine::{Code, Compiler, Rejection};
 use crate::sandbox::memory::NodeMemory;
+use crate::stop::Stop;
 use crate::store::{Index, Kept, Kind, Received, Record, Store};
 use crate::telemetry::Telemetry;
 use crate::tenant::TenantRecord;
@@ -46,7 +49,7 @@ pub use traffic::Traffic;
 
 /// The server's shared parts.
 pub struct Node {
-    pub settings: Settings,
+    settings: Live,
     pub store: Store,
     pub compiler: Arc<Compiler>,
     pub service: Service,
@@ -63,10 +66,10 @@ pub struct Node {
     /// Where what a GPU needs is looked for.
     pub gpu: GpuFolders,
     pub started: Instant,
-    /// Cancelled when the server is told to stop.
-    pub stopping: CancellationToken,
+    pub stop: Stop,
     preparer: Arc<Preparer>,
     uploads: Arc<Semaphore>,
+    backups: Arc<Semaphore>,
     function_index: Index<FunctionRecord>,
     model_index: Index<ModelRecord>,
     tenant_index: Index<TenantRecord>,
@@ -179,13 +182,14 @@ impl Node {
             egress: Arc::new(Egress::new(AddressRules { allowed: settings.egress.allow.clone() })?),
             functions: Catalog::default(),
             hosts: Hosts::default(),
-            stopping: CancellationToken::new(),
+            stop: Stop::default(),
             preparer,
+            backups: Arc::new(Semaphore::new(1)),
             uploads: Arc::new(Semaphore::new(settings.preparation.uploads.get())),
             changes: Mutex::default(),
             refusals: Refusals::default(),
             calls: AtomicU64::new(0),
-            settings,
+            settings: Live::new(settings),
             store,
         });
         node.restore().await?;
@@ -199,7 +203,7 @@ impl Node {
         for record in models {
             used.insert(record.digest.clone());
             let (tenant, name) = (record.tenant.clone(), record.name.clone());
-            match Model::new(record, &self.store, &self.settings) {
+            match Model::new(record, &self.store, &self.settings()) {
                 Ok(model) => self.models.put(Arc::new(model)),
                 Err(error) => {
                     tracing::error!(tenant, name, %error, "a model cannot be restored");
@@ -239,7 +243,7 @@ impl Node {
     /// When as many are under way as may be.
     pub fn upload(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Arc::clone(&self.uploads).try_acquire_owned().map_err(|_| {
-            let most = self.settings.preparation.uploads;
+            let most = self.settings().preparation.uploads;
             let detail = format!("{most} uploads are under way, the most at one time");
             Problem::new(problem::Code::ServerOverloaded, detail)
         })
@@ -270,7 +274,7 @@ impl Node {
         deploy: Deploy,
     ) -> Result<Deployed, Problem> {
         let invalid = |reason| Problem::new(problem::Code::InvalidConfig, reason);
-        deploy.config.check(&self.settings).map_err(invalid)?;
+        deploy.config.check(&self.settings()).map_err(invalid)?;
         self.service
             .has_device(deploy.config.device.into())
             .map_err(|error| Problem::new(problem::Code::InvalidConfig, format!("device: {error}")))?;
@@ -354,8 +358,8 @@ impl Node {
             created_by: deploy.by.key.clone(),
         });
         record.canary(number, deploy.traffic);
-        record.retain(self.settings.functions.keep_revisions.get());
-        self.hosts.check(&record, &self.settings.http)?;
+        record.retain(self.settings().functions.keep_revisions.get());
+        self.hosts.check(&record, &self.settings().http)?;
         Ok((record, number))
     }
 

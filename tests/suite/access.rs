@@ -95,6 +95,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("POST", "/v1/keys/{id}/rotate", "ynynnn"),
     ("GET", "/v1/audit", "ynynnn"),
     ("GET", "/v1/devices", "yynnnn"),
+    ("POST", "/v1/backup", "ynnnnn"),
     ("ANY", "/fn/{*call}", "ynyyyn"),
 ];
 

@@ -4,12 +4,14 @@
 
 mod access;
 mod audit;
+mod backup;
 mod calls;
 mod cli;
 mod corpus;
 mod crash;
 mod egress;
 mod example;
+mod lifecycle;
 mod limits;
 mod mistakes;
 mod models;

@@ -2,6 +2,7 @@
 //! stderr and an exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 the server cannot be reached.
 
 mod audit;
+mod backup;
 mod client;
 mod deploy;
 mod devices;
@@ -64,6 +65,10 @@ enum Command {
     Devices(WithServer<devices::Devices>),
     /// Show who uses the devices, live
     Top(WithServer<top::Top>),
+    /// Write a backup of all that the server keeps, while it serves
+    Backup(WithServer<backup::Backup>),
+    /// Make a new data directory of a backup, without a server
+    Restore(backup::Restore),
     /// Delete a function
     Delete(WithServer<functions::Delete>),
     /// Run the scheduler over a trace of arrivals, without a server
@@ -156,6 +161,8 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Audit(this) => this.command.run(&this.server.context()?).await,
         Command::Devices(this) => this.command.run(&this.server.context()?).await,
         Command::Top(this) => this.command.run(&this.server.context()?).await,
+        Command::Backup(this) => this.command.run(&this.server.context()?).await,
+        Command::Restore(restore) => restore.run().await,
         Command::Delete(this) => this.command.run(&this.server.context()?).await,
         Command::Simulate(this) => this.run(),
         // Done before there are threads.

@@ -93,7 +93,7 @@ impl Function {
     pub fn new(record: &FunctionRecord, node: &Arc<Node>) -> Self {
         let (tenant, name): (Arc<str>, Arc<str>) =
             (record.tenant.as_str().into(), record.name.as_str().into());
-        let log = Log::new(node.store.log(&tenant, &name), node.settings.logs.clone());
+        let log = Log::new(node.store.log(&tenant, &name), node.settings().logs.clone());
         let function = Self {
             tenant,
             name,

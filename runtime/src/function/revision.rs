@@ -85,7 +85,7 @@ impl Revision {
             log: Arc::clone(&self.log),
             models,
             limits: self.config.limits.clone(),
-            stack: node.settings.sandbox.stack,
+            stack: node.settings().sandbox.stack,
             hosts: self.config.egress.clone().into(),
             egress: Arc::clone(&node.egress),
             memory: Arc::clone(&node.memory),

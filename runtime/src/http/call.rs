@@ -265,6 +265,7 @@ fn outcome(code: Code) -> Outcome {
         | Code::OperatorCost
         | Code::StorageFull
         | Code::StorageUnavailable
+        | Code::Stopping
         | Code::Internal => Outcome::Refused,
     }
 }

@@ -152,7 +152,7 @@ pub async fn show(
         fields.insert("traffic".to_owned(), json!(record.traffic));
         fields.insert("sticky_header".to_owned(), json!(record.sticky_header));
         fields.insert("rollback_to".to_owned(), json!(record.rollback_target()));
-        let hosts = node.hosts.of(&tenant, &name, &node.settings.http);
+        let hosts = node.hosts.of(&tenant, &name, &node.settings().http);
         fields.insert("hosts".to_owned(), json!(hosts));
     }
     Ok(tagged(Some(&kept), Json(status)))
@@ -236,7 +236,7 @@ pub async fn logs(
         std::future::ready(event)
     });
     // A server that stops does not wait for its followers.
-    let new = new.take_until(node.stopping.clone().cancelled_owned());
+    let new = new.take_until(node.stop.ended.clone().cancelled_owned());
     let past = futures::stream::iter(recent)
         .filter_map(|line| std::future::ready(Event::default().json_data(line).ok()));
     let events = past.chain(new).map(Ok::<_, Infallible>);

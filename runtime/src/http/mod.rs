@@ -11,6 +11,7 @@
 //! tenants.rs     what tenants may have
 //! keys.rs        who may come in
 //! audit.rs       who changed what
+//! backup.rs      a copy of what is kept
 //! devices.rs     what the devices do, and for whom
 //! precondition.rs changes of what is as the client knows it
 //! upload.rs      bodies: those that go to disk, and JSON
@@ -18,6 +19,7 @@
 //! ```
 
 mod audit;
+mod backup;
 mod call;
 mod devices;
 mod functions;
@@ -58,7 +60,7 @@ const JSON_BYTES: usize = 64 << 10;
 pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
     // The parts have limits of their own; this one is for what is between them.
     let deploy_bytes =
-        node.settings.limits.component_bytes.as_usize().saturating_add(2 * CONFIG_BYTES.as_usize());
+        node.settings().limits.component_bytes.as_usize().saturating_add(2 * CONFIG_BYTES.as_usize());
     let deploys = DefaultBodyLimit::max(deploy_bytes);
     let small = DefaultBodyLimit::max(JSON_BYTES);
     let needs = Needs::Right;
@@ -97,6 +99,7 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
         .on("POST", "/v1/keys/{id}/rotate", needs(Right::Manage), post(keys::rotate).layer(small))
         .on("GET", "/v1/audit", needs(Right::Manage), get(audit::list))
         .on("GET", "/v1/devices", needs(Right::Observe), get(devices::show))
+        .on("POST", "/v1/backup", needs(Right::Operate), post(backup::make))
         .on("ANY", "/fn/{*call}", Needs::Call, any(call::call))
         .done();
     let router = router
@@ -109,8 +112,11 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
     (router, routes)
 }
 
-/// `GET /readyz`: whether the server takes changes. Calls of what is deployed are served also when it does not.
+/// `GET /readyz`: whether the server takes changes, and goes on. Calls of what is deployed are served also when it says no.
 async fn ready(State(node): State<Arc<Node>>) -> Result<&'static str, Problem> {
+    if node.stop.asked.is_cancelled() {
+        return Err(Problem::new(Code::Stopping, "the server stops; send requests elsewhere"));
+    }
     match node.store.can_write().await {
         Ok(()) => Ok("ok\n"),
         Err(_) => {

@@ -65,6 +65,7 @@ pub enum Code {
     OperatorCost,
     StorageFull,
     StorageUnavailable,
+    Stopping,
     Internal,
 }
 
@@ -286,6 +287,7 @@ impl Code {
                 "The server's disk does not take changes",
                 5,
             ),
+            Self::Stopping => later(StatusCode::SERVICE_UNAVAILABLE, "stopping", "The server stops", 5),
             Self::Internal => row(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed"),
         }
     }
@@ -293,7 +295,7 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 52] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
@@ -344,6 +346,7 @@ impl Code {
         Self::OperatorCost,
         Self::StorageFull,
         Self::StorageUnavailable,
+        Self::Stopping,
         Self::Internal,
     ];
 }

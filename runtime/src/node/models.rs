@@ -37,7 +37,7 @@ impl Node {
         if let Some(before) = &before {
             record.config = before.record.config.clone();
         }
-        let model = Model::new(record, &self.store, &self.settings)?;
+        let model = Model::new(record, &self.store, &self.settings())?;
         let version = match self.keep(upload, &model.record, by).await {
             Ok(version) => version,
             Err(problem) => {
@@ -75,7 +75,7 @@ impl Node {
         by: &Actor,
         condition: &Precondition,
     ) -> Result<(Arc<Model>, Tag), Problem> {
-        config.check(&self.settings).map_err(|reason| Problem::new(Code::InvalidConfig, reason))?;
+        config.check(&self.settings()).map_err(|reason| Problem::new(Code::InvalidConfig, reason))?;
         let _change = self.changes.lock().await;
         let before = self.models.own(tenant, name).ok_or_else(|| Problem::no_model(name))?;
         condition.check(self.kept_model(tenant, name).await?.as_ref())?;
@@ -84,7 +84,7 @@ impl Node {
             false => self.nobody_uses(&before, |function| function != &**tenant)?,
         }
         let record = ModelRecord { config, ..before.record.clone() };
-        let model = Model::new(record, &self.store, &self.settings)?;
+        let model = Model::new(record, &self.store, &self.settings())?;
         let version = self.write(&model.record, by).await?;
         let tag = Tag::from(&Kept { record: model.record.clone(), version });
         let model = Arc::new(model);

@@ -35,7 +35,7 @@ impl Node {
     /// What a tenant may have, and what of that was set for it.
     pub fn share(&self, tenant: &str) -> (TenantConfig, ShareConfig) {
         let set = self.tenants.get(tenant).map(|record| record.share.clone()).unwrap_or_default();
-        (set.over(&self.settings.tenant), set)
+        (set.over(&self.settings().tenant), set)
     }
 
     /// All tenants that are known: they have something, or something is kept about them.
@@ -68,7 +68,7 @@ impl Node {
         condition: &Precondition,
     ) -> Result<Tag, Problem> {
         let refused = |reason| Problem::new(Code::InvalidConfig, reason);
-        share.check(&self.settings.tenant).map_err(refused)?;
+        share.check(&self.settings().tenant).map_err(refused)?;
         let _change = self.changes.lock().await;
         condition.check(self.kept_tenant(tenant).await?.as_ref())?;
         let mut record = match self.tenants.get(&**tenant) {

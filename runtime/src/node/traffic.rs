@@ -68,7 +68,7 @@ impl Node {
                 condition.check(Some(&kept))?;
                 let before = kept.record.clone();
                 let record = traffic.on(kept.record)?;
-                self.hosts.check(&record, &self.settings.http)?;
+                self.hosts.check(&record, &self.settings().http)?;
                 let untried = function.revisions().into_iter().find(|revision| {
                     let number = revision.number;
                     record.serves(number) && !before.serves(number) && !tried.contains(&number)
@@ -122,7 +122,7 @@ impl Node {
                 revision.drained().await;
                 let _change = node.changes.lock().await;
                 // A server that has stopped holds its folder no more; the next one's start sweeps it.
-                if node.stopping.is_cancelled() {
+                if node.stop.ended.is_cancelled() {
                     return;
                 }
                 node.forget(&revision.digest);

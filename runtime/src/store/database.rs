@@ -24,7 +24,7 @@ pub type Connection = sqlx::SqliteConnection;
 pub type Transaction = sqlx::Transaction<'static, sqlx::Sqlite>;
 
 /// The database, in the data directory.
-const FILE: &str = "weir.db";
+pub const FILE: &str = "weir.db";
 
 /// One writes at a time; the others read meanwhile.
 const CONNECTIONS: u32 = 4;
@@ -86,6 +86,17 @@ pub async fn open(root: &Path) -> anyhow::Result<Pool> {
             .context(format!("the database {} cannot be brought up to date", path.display())),
     })?;
     Ok(pool)
+}
+
+/// Writes a copy of the database as of one moment, while others read and write. Readable by nobody else.
+///
+/// # Errors
+/// When the disk has no room for it.
+pub async fn copy(pool: &Pool, into: &Path) -> Result<(), StoreError> {
+    OpenOptions::new().create_new(true).write(true).mode(0o600).open(into)?;
+    let name = into.to_str().ok_or_else(|| StoreError::Other(format!("{} is not text", into.display())))?;
+    sqlx::query("VACUUM INTO $1").bind(name).execute(pool).await?;
+    Ok(())
 }
 
 /// Has a connection that comes back be as before. SQLite ends a transaction itself when the disk fails; the rollback that

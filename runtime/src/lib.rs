@@ -14,7 +14,7 @@
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `preparation/` (opens uploads, in processes that may die), `limits.rs`, `catalog.rs`, `model.rs`,
-//! `tenant.rs`, `rates.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
+//! `tenant.rs`, `policy/` (what may be deployed), `signature.rs`, `rates.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
 
 mod access;
 mod admission;
@@ -28,9 +28,11 @@ mod limits;
 mod model;
 mod name;
 mod node;
+pub mod policy;
 mod preparation;
 mod rates;
 mod sandbox;
+pub mod signature;
 mod store;
 mod telemetry;
 mod tenant;

@@ -5,6 +5,7 @@
 
 mod keys;
 mod models;
+mod policy;
 mod tenants;
 
 use std::collections::HashSet;
@@ -28,11 +29,13 @@ use crate::http::DEV_TENANT;
 use crate::http::problem::{self, Problem};
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
+use crate::policy::Policy;
 use crate::preparation::{For, ForCalls, Preparer, Unprepared};
 use crate::rates::Rates;
 use crate::sandbox::egress::{AddressRules, Egress};
 use crate::sandbox::engine::{Code, Compiler, Rejection};
 use crate::sandbox::memory::NodeMemory;
+use crate::signature::Signature;
 use crate::store::{Index, Kind, Received, Record, Store};
 use crate::telemetry::Telemetry;
 use crate::tenant::TenantRecord;
@@ -47,6 +50,7 @@ pub struct Node {
     pub access: Access,
     /// How often tenants may call.
     pub rates: Rates,
+    policy: Policy,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
     pub sandboxes: Arc<Sandboxes>,
@@ -140,6 +144,7 @@ impl Node {
             key_index: store.index(),
             access,
             rates: Rates::default(),
+            policy: config.policy.clone(),
             tenants: DashMap::new(),
             gpu: config::gpu_folders(),
             started: Instant::now(),
@@ -181,6 +186,7 @@ impl Node {
         let (functions, readable) = self.function_index.all().await?;
         for record in functions {
             used.extend(record.revisions.iter().map(|revision| revision.digest.clone()));
+            self.warn_of_violations(&record);
             let function = Arc::new(Function::new(&record, self));
             self.functions.put(&record.tenant, &record.name, function);
         }
@@ -229,20 +235,26 @@ impl Node {
         name: &Name,
         config: FunctionConfig,
         component: Received,
+        signature: Option<Signature>,
     ) -> Result<Deployed, Problem> {
         config.check(&self.settings).map_err(|reason| Problem::new(problem::Code::InvalidConfig, reason))?;
         self.service
             .has_device(config.device.into())
             .map_err(|error| Problem::new(problem::Code::InvalidConfig, format!("device: {error}")))?;
-        if let Some(same) = self.admit(tenant, name, &config, &component).await? {
+        let signed_by = self.signer(tenant, &component.digest, signature.as_ref())?;
+        if let Some(same) = self.admit(tenant, name, &config, &component, &signed_by).await? {
             return Ok(Deployed::Same(same));
         }
         let code = self.compile(&component).await?;
 
         let _change = self.changes.lock().await;
         // Compiling took a while; what was asked before it may have changed.
-        if let Some(same) = self.admit(tenant, name, &config, &component).await? {
+        if let Some(same) = self.admit(tenant, name, &config, &component, &signed_by).await? {
             return Ok(Deployed::Same(same));
+        }
+        if let Err(problem) = self.allowed(tenant, &config, &code.imports, signed_by.as_deref()) {
+            self.forget(&component.digest);
+            return Err(problem);
         }
         let function = self.functions.find(tenant, name);
         let mut record = match &function {
@@ -261,6 +273,7 @@ impl Node {
             bytes: component.bytes,
             config,
             imports: code.imports,
+            signed_by,
             created: crate::now(),
         };
         record.revisions.push(revision.clone());
@@ -290,6 +303,7 @@ impl Node {
         name: &Name,
         config: &FunctionConfig,
         component: &Received,
+        signed_by: &Option<String>,
     ) -> Result<Option<RevisionRecord>, Problem> {
         if let Some(model) = config.models.iter().find(|model| self.models.find(tenant, model).is_none()) {
             return Err(Problem::new(
@@ -301,7 +315,9 @@ impl Node {
         }
         let Some(function) = self.functions.find(tenant, name) else { return Ok(None) };
         let newest = self.record(&function).await?.revisions.pop();
-        Ok(newest.filter(|newest| newest.digest == component.digest && newest.config == *config))
+        Ok(newest.filter(|newest| {
+            newest.digest == component.digest && newest.config == *config && newest.signed_by == *signed_by
+        }))
     }
 
     /// The code of an uploaded component: its artifact if there is one, or a new one.

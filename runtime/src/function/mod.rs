@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 
-pub use config::{Class, FunctionConfig, Isolation, Limits, at_most, span_at_most};
+pub use config::{Class, Device, FunctionConfig, Isolation, Limits, at_most, span_at_most};
 pub use pool::{End, NoAnswer, Ticket};
 pub use revision::{Revision, RevisionRecord};
 pub use wake::StartError;

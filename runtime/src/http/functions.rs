@@ -9,7 +9,7 @@ use axum::extract::{Query, Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::BroadcastStream;
@@ -21,6 +21,7 @@ use super::{FunctionName, upload, whole};
 use crate::function::{Function, RevisionRecord, Weight};
 use crate::name::Name;
 use crate::node::{Deployed, Node};
+use crate::signature::Signature;
 
 fn find(node: &Node, tenant: &Name, name: &Name) -> Result<Arc<Function>, Problem> {
     node.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))
@@ -38,7 +39,9 @@ pub async fn deploy(
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let (Tenant(tenant), FunctionName(name)) = match tenant.and_then(|tenant| Ok((tenant, name?))) {
+    let signature = signature(&head.headers);
+    let meant = tenant.and_then(|tenant| Ok((tenant, name?, signature?)));
+    let (Tenant(tenant), FunctionName(name), signature) = match meant {
         Ok(meant) => meant,
         Err(problem) => return Err(upload::refused(problem, body).await),
     };
@@ -47,7 +50,7 @@ pub async fn deploy(
     let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
     let function = name.clone();
     let deployed = whole(async move {
-        let deployed = node.deploy(&tenant, &function, config, component).await;
+        let deployed = node.deploy(&tenant, &function, config, component, signature).await;
         drop(place);
         deployed
     })
@@ -62,10 +65,20 @@ pub async fn deploy(
         "digest": format!("sha256:{}", record.digest),
         "bytes": record.bytes,
         "imports": record.imports,
+        "signed_by": record.signed_by,
         "config": record.config,
         "url": url,
     });
     Ok((status, Json(body)).into_response())
+}
+
+/// A deploy's signature, from the header `weir-signature`.
+fn signature(headers: &HeaderMap) -> Result<Option<Signature>, Problem> {
+    let Some(value) = headers.get("weir-signature") else { return Ok(None) };
+    let parsed = Signature::parse(value.to_str().unwrap_or_default());
+    parsed
+        .map(Some)
+        .map_err(|reason| Problem::new(Code::InvalidSignature, format!("weir-signature: {reason}")))
 }
 
 /// The state of a function as a whole: awake if any revision is.
@@ -137,6 +150,7 @@ fn revision(function: &Function, record: &RevisionRecord) -> Value {
         "digest": format!("sha256:{}", record.digest),
         "bytes": record.bytes,
         "imports": record.imports,
+        "signed_by": record.signed_by,
         "config": record.config,
         "created": record.created,
     })

@@ -12,6 +12,7 @@ mod example;
 mod limits;
 mod mistakes;
 mod models;
+mod policy;
 mod preparation;
 mod restart;
 mod sharing;

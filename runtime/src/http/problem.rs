@@ -294,7 +294,7 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 52] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,

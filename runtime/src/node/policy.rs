@@ -52,9 +52,17 @@ impl Node {
                 imports: &revision.imports,
                 signed_by: revision.signed_by.as_deref(),
             };
-            for violation in self.policy.violations(&record.tenant, asked) {
+            let found = self.policy.violations(&record.tenant, asked);
+            if !found.is_empty() {
+                let violations: Vec<String> = found.iter().map(ToString::to_string).collect();
                 let (tenant, function, revision) = (&record.tenant, &record.name, revision.revision);
-                tracing::warn!(tenant, function, revision, %violation, "the policy would not allow this revision now");
+                tracing::warn!(
+                    tenant,
+                    function,
+                    revision,
+                    violations = violations.join("; "),
+                    "the policy would not allow this revision now"
+                );
             }
         }
     }

@@ -15,6 +15,7 @@ mod lifecycle;
 mod limits;
 mod mistakes;
 mod models;
+mod policy;
 mod preparation;
 mod restart;
 mod sharing;

@@ -6,11 +6,12 @@ CARGO ?= cargo
 COMPONENTIZE_PY = componentize-py==0.25.1
 PYTHON_TOOLS = target/python-tools
 
-.PHONY: help demo test bench soak fuzz build target models guests fmt lint clean
+.PHONY: help demo test api-test bench soak fuzz build target models guests fmt lint clean
 
 help:
 	@echo "make demo    set up, start a server, deploy the example, call it, and stop"
 	@echo "make test    run all tests"
+	@echo "make api-test  send a server thousands of requests, right and wrong ones, as its description has them"
 	@echo "make bench   print ratios against the bare engine and the peers that are installed"
 	@echo "make soak    let the hostile corpus loose on a server for ten minutes (MINUTES=10) after ten of warm-up"
 	@echo "make fuzz    run each fuzz target for a minute (SECONDS_EACH=60; wants nightly), and upload mutated bytes"
@@ -25,6 +26,11 @@ test: build guests
 	$(CARGO) test --release --locked --workspace
 	$(CARGO) test --release --locked --manifest-path sdk/rust/Cargo.toml --target-dir target/sdk
 	$(CARGO) test --release --locked --manifest-path examples/Cargo.toml --target-dir target/examples
+
+# EXAMPLES=1000 for more requests per route, SEED=1 for the same again.
+api-test: build
+	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path examples/Cargo.toml
+	PYTHON=$(PYTHON) sh scripts/api-test.sh
 
 bench: build
 	$(CARGO) run --release --locked -p weir-benches -- $(BENCH)

@@ -9,9 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::hosts::check_host;
 use crate::http::tls::TlsFiles;
+use crate::policy::Policy;
 use crate::units::{Size, span};
 
+pub mod live;
 mod sharing;
 
 pub use sharing::{Eviction, ModelsConfig, SchedulingConfig, TenantConfig};
@@ -29,13 +32,18 @@ pub struct Config {
     pub dev: bool,
     /// Without these, what goes over the network goes in the open.
     pub tls: Option<TlsFiles>,
+    /// What tenants may deploy.
+    pub policy: Policy,
 }
 
 /// The configuration file (TOML). Every value has a default, and an unknown name is an error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How long requests under way may take to end when the server is told to stop.
+    /// How long the server goes on as before when it is told to stop, but for `/readyz`, which says so.
+    #[serde(with = "span")]
+    pub stop_delay: Duration,
+    /// How long requests under way may take to end after that.
     #[serde(with = "span")]
     pub stop_timeout: Duration,
     pub http: HttpConfig,
@@ -43,29 +51,34 @@ pub struct Settings {
     pub limits: Maxima,
     pub preparation: PreparationConfig,
     pub egress: EgressConfig,
+    pub policy: PolicyConfig,
     pub cpu: CpuConfig,
     pub gpu: GpuConfig,
     pub tenant: TenantConfig,
     pub scheduling: SchedulingConfig,
     pub models: ModelsConfig,
     pub logs: LogConfig,
+    pub functions: FunctionsConfig,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            stop_delay: Duration::ZERO,
             stop_timeout: Duration::from_secs(30),
             http: HttpConfig::default(),
             sandbox: SandboxConfig::default(),
             limits: Maxima::default(),
             preparation: PreparationConfig::default(),
             egress: EgressConfig::default(),
+            policy: PolicyConfig::default(),
             cpu: CpuConfig::default(),
             gpu: GpuConfig::default(),
             tenant: TenantConfig::default(),
             scheduling: SchedulingConfig::default(),
             models: ModelsConfig::default(),
             logs: LogConfig::default(),
+            functions: FunctionsConfig::default(),
         }
     }
 }
@@ -87,6 +100,37 @@ pub struct HttpConfig {
     /// How long an upload's body may take.
     #[serde(with = "span")]
     pub upload_timeout: Duration,
+    /// Below which each function has a host name, `{function}.{tenant}.{domain}`; none has one when absent.
+    pub domain: Option<String>,
+    /// Other host names that functions may have: names, or `*.` and a name for all below it.
+    pub hostnames: Vec<String>,
+}
+
+impl HttpConfig {
+    /// Whether a function may have this host name of its own.
+    pub fn allows_host(&self, name: &str) -> bool {
+        let is_below = |domain: &str| name.strip_suffix(domain).is_some_and(|label| label.ends_with('.'));
+        let is_the_servers = self.domain.as_deref().is_some_and(|domain| name == domain || is_below(domain));
+        let allows = |pattern: &String| match pattern.strip_prefix("*.") {
+            Some(domain) => is_below(domain),
+            None => name == pattern,
+        };
+        !is_the_servers && self.hostnames.iter().any(allows)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if let Some(domain) = &self.domain {
+            // One label is a domain too: `localhost` is.
+            check_host(&format!("x.{domain}")).map_err(|_| {
+                format!("http.domain: `{}` is not a domain in small letters", domain.escape_default())
+            })?;
+        }
+        for pattern in &self.hostnames {
+            let name = pattern.strip_prefix("*.").unwrap_or(pattern);
+            check_host(name).map_err(|reason| format!("http.hostnames: {reason}"))?;
+        }
+        Ok(())
+    }
 }
 
 impl Default for HttpConfig {
@@ -97,6 +141,8 @@ impl Default for HttpConfig {
             head_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(60),
             upload_timeout: Duration::from_secs(600),
+            domain: None,
+            hostnames: vec![],
         }
     }
 }
@@ -255,6 +301,14 @@ pub struct EgressConfig {
     pub allow: Vec<ipnet::IpNet>,
 }
 
+/// What tenants may deploy.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyConfig {
+    /// The policy's document; a relative path begins at the configuration file's folder. No policy when absent.
+    pub file: Option<PathBuf>,
+}
+
 /// The CPU as a device.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -339,11 +393,38 @@ impl Default for LogConfig {
     }
 }
 
+/// What is kept of functions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FunctionsConfig {
+    /// Revisions of a function; those that get calls, and the one that a rollback goes to, are kept beyond it.
+    pub keep_revisions: NonZeroUsize,
+}
+
+impl Default for FunctionsConfig {
+    fn default() -> Self {
+        Self { keep_revisions: NonZeroUsize::MIN.saturating_add(9) }
+    }
+}
+
 const fn nonzero(value: u32) -> NonZeroU32 {
     NonZeroU32::MIN.saturating_add(value - 1)
 }
 
 impl Settings {
+    /// The settings of a configuration file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, with the name of what is wrong in it.
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("the configuration file {} cannot be read", file.display()))?;
+        let invalid = || format!("the configuration file {} is not valid", file.display());
+        let settings: Self = toml::from_str(&text).with_context(invalid)?;
+        settings.check().map_err(anyhow::Error::msg).with_context(invalid)?;
+        Ok(settings)
+    }
+
     /// Checks what no type says.
     ///
     /// # Errors
@@ -351,6 +432,7 @@ impl Settings {
     fn check(&self) -> Result<(), String> {
         self.tenant.check().map_err(|reason| format!("tenant.{reason}"))?;
         self.scheduling.check()?;
+        self.http.check()?;
         let most = self.limits.keep_alive;
         for (field, asked) in
             [("keep_alive", self.models.keep_alive), ("host_keep_alive", self.models.host_keep_alive)]
@@ -368,8 +450,8 @@ impl Config {
     /// The configuration of `weir serve`.
     ///
     /// # Errors
-    /// With `dev` and an address that others can reach; a configuration file that cannot be read, with the name of what is
-    /// wrong in it.
+    /// With `dev` and an address that others can reach; a configuration file, or its policy, that cannot be read, with the
+    /// name of what is wrong in it.
     pub fn new(
         listen: SocketAddr,
         data_dir: PathBuf,
@@ -382,20 +464,13 @@ impl Config {
                 listen.ip()
             );
         }
-        let settings = match file {
-            Some(file) => {
-                let text = std::fs::read_to_string(file)
-                    .with_context(|| format!("the configuration file {} cannot be read", file.display()))?;
-                let invalid = || format!("the configuration file {} is not valid", file.display());
-                let settings: Settings = toml::from_str(&text).with_context(invalid)?;
-                settings.check().map_err(anyhow::Error::msg).with_context(invalid)?;
-                settings
-            }
-            None => Settings::default(),
-        };
+        let settings = file.map_or_else(|| Ok(Settings::default()), Settings::read)?;
+        let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
+        let policy = settings.policy.file.as_ref().map(|file| Policy::read(&folder.join(file)));
+        let policy = policy.transpose()?.unwrap_or_default();
         // This very program, also when its file has been replaced since it started. Source: proc(5).
         let binary = PathBuf::from("/proc/self/exe");
-        Ok(Self { listen, data_dir, binary, settings, dev, tls: None })
+        Ok(Self { listen, data_dir, binary, settings, dev, tls: None, policy })
     }
 }
 
@@ -458,6 +533,14 @@ mod tests {
         assert!(with("[sandbox]\nsandboxs = 10").unwrap_err().contains("sandboxs"));
         assert!(with("[sandbox]\nsandboxes = 0").unwrap_err().contains("sandboxes"));
         assert!(with("[sandbox]\nepoch = 5").unwrap_err().contains("epoch"));
+        let policy = folder.path().join("policy.toml");
+        let missing = with("[policy]\nfile = \"policy.toml\"").unwrap_err();
+        assert!(missing.contains(&format!("the policy {} cannot be read", policy.display())), "{missing}");
+        std::fs::write(&policy, "[defaults]\nimport = []").unwrap();
+        let wrong = with("[policy]\nfile = \"policy.toml\"").unwrap_err();
+        assert!(wrong.contains("is not valid") && wrong.contains("`import`"), "{wrong}");
+        std::fs::write(&policy, "[defaults]\nimports = []").unwrap();
+        assert!(with("[policy]\nfile = \"policy.toml\"").is_ok());
         assert!(with("[egress]\nallow = [\"localhost\"]").unwrap_err().contains("allow"));
         assert!(
             with("[tenant]\nweight = 0").unwrap_err().contains("tenant.weight is 0; it must be 1 to 1000")
@@ -467,8 +550,33 @@ mod tests {
         assert!(with("[scheduling]\neviction = \"fifo\"").unwrap_err().contains("fifo"));
         let shares = with("[scheduling]\nstandard_share = 60\nbatch_share = 41").unwrap_err();
         assert!(shares.contains("standard_share is 60") && shares.contains("100 percent"), "{shares}");
+        assert!(with("[functions]\nkeep_revisions = 0").unwrap_err().contains("keep_revisions"));
+        assert!(
+            with("[http]\ndomain = \"Weir.example\"").unwrap_err().contains("http.domain: `Weir.example`")
+        );
+        assert!(with("[http]\nhostnames = [\"*\"]").unwrap_err().contains("http.hostnames: `*`"));
         let keeps = with("[models]\nkeep_alive = \"2days\"").unwrap_err();
         assert!(keeps.contains("models.keep_alive is 2days; limits.keep_alive allows 1day"), "{keeps}");
+    }
+
+    #[test]
+    fn functions_have_the_host_names_that_the_operator_allows() {
+        let (domain, hostnames) =
+            (Some("weir.example".to_owned()), ["*.example".to_owned(), "a.b".to_owned()]);
+        let config = HttpConfig { domain, hostnames: hostnames.into(), ..HttpConfig::default() };
+        for (name, allowed) in [
+            ("a.b", true),
+            ("c.example", true),
+            ("d.c.example", true),
+            ("example", false),
+            ("x.a.b", false),
+            ("cexample", false),
+            ("weir.example", false),
+            ("f.t.weir.example", false),
+        ] {
+            assert_eq!(config.allows_host(name), allowed, "{name}");
+        }
+        assert!(!HttpConfig::default().allows_host("a.b"));
     }
 
     #[test]

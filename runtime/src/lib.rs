@@ -13,25 +13,32 @@
 //! ```
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
-//! restart), `preparation/` (opens uploads, in processes that may die), `limits.rs`, `catalog.rs`, `model.rs`,
-//! `tenant.rs`, `rates.rs`, `config.rs`, `telemetry.rs`, `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
+//! restart), `backup/`, `preparation/` (opens uploads, in processes that may die), `stop.rs`, `limits.rs`, `catalog.rs`,
+//! `model.rs`, `tenant.rs`, `policy/` (what may be deployed), `signature.rs`, `hosts.rs`, `rates.rs`, `audit.rs`, `config.rs`,
+//! `telemetry.rs`, `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
 
 mod access;
 mod admission;
+pub mod audit;
+pub mod backup;
 mod catalog;
 pub mod config;
 mod function;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod hosts;
 mod http;
 mod limits;
 mod model;
 mod name;
 mod node;
+pub mod policy;
 mod preparation;
 mod rates;
 mod sandbox;
 mod schema;
+pub mod signature;
+mod stop;
 mod store;
 mod telemetry;
 mod tenant;
@@ -39,14 +46,20 @@ pub mod units;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 
 pub use crate::config::Config;
+use crate::config::Settings;
+use crate::config::live::Reloaded;
 pub use crate::http::DEV_TENANT;
 pub use crate::http::tls::TlsFiles;
 use crate::node::Node;
+
+/// How often it is kept when keys were last used.
+const KEY_USES: Duration = Duration::from_secs(60);
 
 /// A server that has its data directory and its address, and answers once [`Weir::serve`] is called.
 pub struct Weir {
@@ -89,18 +102,55 @@ impl Weir {
         self.node.service.clone()
     }
 
-    /// Serves until `stop` is ready; then no more connections are taken, followers of logs are let go, and requests
-    /// that are under way have the stop timeout to end.
+    /// What a running server is told with.
+    pub fn control(&self) -> Control {
+        Control(Arc::clone(&self.node))
+    }
+
+    /// Serves until `stop` is ready. Then it is not ready any more, and serves on for the stop delay; after that no more
+    /// connections are taken, followers of logs are let go, and requests that are under way have the stop timeout to end.
+    /// When it returns, all that was acknowledged is in the data directory, which is free for another server.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) {
         let node = self.node;
-        let stopping = node.stopping.clone();
+        let stopping = Arc::clone(&node);
         let asked = tokio::spawn(async move {
             stop.await;
-            stopping.cancel();
+            stopping.stop.asked.cancel();
+            let delay = tokio::time::sleep(stopping.settings().stop_delay);
+            stopping.stop.cut.run_until_cancelled(delay).await;
+            stopping.stop.ended.cancel();
+        });
+        let keeping = tokio::spawn({
+            let node = Arc::clone(&node);
+            async move {
+                loop {
+                    tokio::time::sleep(KEY_USES).await;
+                    node.keep_key_uses().await;
+                }
+            }
         });
         http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();
+        keeping.abort();
         node.close().await;
+    }
+}
+
+/// Tells a running server to do otherwise.
+pub struct Control(Arc<Node>);
+
+impl Control {
+    /// Takes over what of these settings can hold at once.
+    ///
+    /// # Errors
+    /// A sentence that names the setting that is wrong; nothing has changed then.
+    pub async fn reload(&self, settings: &Settings) -> Result<Reloaded, String> {
+        self.0.reload(settings).await
+    }
+
+    /// Once it has been told to stop: cuts what is under way, without waiting for it.
+    pub fn cut(&self) {
+        self.0.stop.cut.cancel();
     }
 }
 

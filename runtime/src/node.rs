@@ -3,9 +3,13 @@
 //! Changes are made one at a time, on disk before in memory, so that what is acknowledged survives a crash. Those of
 //! functions are here, those of models and tenants in modules of their own.
 
+mod backup;
 mod keys;
 mod models;
+mod policy;
+mod settings;
 mod tenants;
+mod traffic;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,32 +20,40 @@ use std::time::Instant;
 use anyhow::Context;
 use dashmap::DashMap;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
 use weir_gpu::{DeviceConfig, GpuFolders, Service};
 
 use crate::access::{Access, Failures, KeyRecord, Keys};
 use crate::admission::Sandboxes;
+use crate::audit::{Actor, Refusals};
 use crate::catalog::Catalog;
-use crate::config::{self, Config, GpuMode, Settings};
-use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
+use crate::config::live::Live;
+use crate::config::{self, Config, GpuMode};
+use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord};
+use crate::hosts::Hosts;
 use crate::http::DEV_TENANT;
 use crate::http::idempotency::Once;
+use crate::http::precondition::{Precondition, Tag};
 use crate::http::problem::{self, Problem};
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
+use crate::policy::Policy;
 use crate::preparation::{For, ForCalls, Preparer, Unprepared};
 use crate::rates::Rates;
 use crate::sandbox::egress::{AddressRules, Egress};
 use crate::sandbox::engine::{Code, Compiler, Rejection};
 use crate::sandbox::memory::NodeMemory;
-use crate::store::{Index, Kind, Received, Record, Store};
+use crate::signature::Signature;
+use crate::stop::Stop;
+use crate::store::{Index, Kept, Kind, Received, Record, Store};
 use crate::telemetry::Telemetry;
 use crate::tenant::TenantRecord;
 use crate::units::Size;
 
+pub use traffic::Traffic;
+
 /// The server's shared parts.
 pub struct Node {
-    pub settings: Settings,
+    settings: Live,
     pub store: Store,
     pub compiler: Arc<Compiler>,
     pub service: Service,
@@ -50,19 +62,21 @@ pub struct Node {
     pub rates: Rates,
     /// Requests that are done once.
     pub once: Once,
+    policy: Policy,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
     pub sandboxes: Arc<Sandboxes>,
     pub memory: Arc<NodeMemory>,
     pub egress: Arc<Egress>,
     pub functions: Catalog<Function>,
+    pub hosts: Hosts,
     /// Where what a GPU needs is looked for.
     pub gpu: GpuFolders,
     pub started: Instant,
-    /// Cancelled when the server is told to stop.
-    pub stopping: CancellationToken,
+    pub stop: Stop,
     preparer: Arc<Preparer>,
     uploads: Arc<Semaphore>,
+    backups: Arc<Semaphore>,
     function_index: Index<FunctionRecord>,
     model_index: Index<ModelRecord>,
     tenant_index: Index<TenantRecord>,
@@ -70,6 +84,7 @@ pub struct Node {
     /// Those that are kept, by tenant.
     tenants: DashMap<Arc<str>, TenantRecord>,
     changes: Mutex<()>,
+    refusals: Refusals,
     calls: AtomicU64,
 }
 
@@ -86,11 +101,33 @@ fn kinds() -> [Kind; 4] {
 /// How often a component is compiled for one asker.
 const COMPILATIONS: usize = 4;
 
+/// A component on its way to be a revision.
+pub struct Deploy {
+    pub config: FunctionConfig,
+    pub component: Received,
+    /// Percent of the traffic that it gets, 0 to 100; a function's first revision gets all.
+    pub traffic: u8,
+    pub signature: Option<Signature>,
+    /// The name of the key that made the signature, once that is known.
+    pub signed_by: Option<String>,
+    /// Who deploys it.
+    pub by: Actor,
+    pub condition: Precondition,
+}
+
+/// What a deploy made of a function, whose newest revision is the deployed one.
+pub struct Deployed {
+    pub outcome: DeployOutcome,
+    pub record: FunctionRecord,
+    pub tag: Tag,
+}
+
 /// Whether a deploy changed anything.
-pub enum Deployed {
-    New(RevisionRecord),
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeployOutcome {
+    New,
     /// The same bytes and configuration were the newest revision already.
-    Same(RevisionRecord),
+    Same,
 }
 
 impl Node {
@@ -144,6 +181,7 @@ impl Node {
             access,
             rates: Rates::default(),
             once: Once::default(),
+            policy: config.policy.clone(),
             tenants: DashMap::new(),
             gpu: config::gpu_folders(),
             started: Instant::now(),
@@ -155,12 +193,15 @@ impl Node {
             memory: Arc::new(NodeMemory::new(memory)),
             egress: Arc::new(Egress::new(AddressRules { allowed: settings.egress.allow.clone() })?),
             functions: Catalog::default(),
-            stopping: CancellationToken::new(),
+            hosts: Hosts::default(),
+            stop: Stop::default(),
             preparer,
+            backups: Arc::new(Semaphore::new(1)),
             uploads: Arc::new(Semaphore::new(settings.preparation.uploads.get())),
             changes: Mutex::default(),
+            refusals: Refusals::default(),
             calls: AtomicU64::new(0),
-            settings,
+            settings: Live::new(settings),
             store,
         });
         node.restore().await?;
@@ -174,7 +215,7 @@ impl Node {
         for record in models {
             used.insert(record.digest.clone());
             let (tenant, name) = (record.tenant.clone(), record.name.clone());
-            match Model::new(record, &self.store, &self.settings) {
+            match Model::new(record, &self.store, &self.settings()) {
                 Ok(model) => self.models.put(Arc::new(model)),
                 Err(error) => {
                     tracing::error!(tenant, name, %error, "a model cannot be restored");
@@ -185,8 +226,10 @@ impl Node {
         let (functions, readable) = self.function_index.all().await?;
         for record in functions {
             used.extend(record.revisions.iter().map(|revision| revision.digest.clone()));
+            self.warn_of_violations(&record);
             let function = Arc::new(Function::new(&record, self));
             self.functions.put(&record.tenant, &record.name, function);
+            self.hosts.settle(&record);
         }
         // A crash between two steps leaves bytes that nothing refers to. What an unreadable definition refers to is
         // not known, so nothing goes while there is one.
@@ -203,6 +246,7 @@ impl Node {
         for function in self.functions.take() {
             function.rest();
         }
+        self.keep_key_uses().await;
         self.store.close().await;
     }
 
@@ -212,10 +256,18 @@ impl Node {
     /// When as many are under way as may be.
     pub fn upload(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Arc::clone(&self.uploads).try_acquire_owned().map_err(|_| {
-            let most = self.settings.preparation.uploads;
+            let most = self.settings().preparation.uploads;
             let detail = format!("{most} uploads are under way, the most at one time");
             Problem::new(problem::Code::ServerOverloaded, detail)
         })
+    }
+
+    /// Tells the audit log of a request that was refused.
+    pub async fn refused(&self, by: &Actor, code: problem::Code) {
+        let Some(left_out) = self.refusals.take() else { return };
+        if let Err(error) = self.store.refused(by, code.name(), left_out).await {
+            tracing::error!(%error, request = by.request, code = code.name(), "a refusal is not in the audit log");
+        }
     }
 
     /// The number of a new call, counted since the server's start.
@@ -223,7 +275,8 @@ impl Node {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Compiles and checks a component, and makes it the newest revision of a function, with all of its traffic.
+    /// Compiles and checks a component, and makes it the newest revision of a function, with its share of the traffic. Where
+    /// others serve already, it has been started before it gets any.
     ///
     /// # Errors
     /// A problem that names what is wrong with component or configuration; nothing has changed then.
@@ -231,70 +284,126 @@ impl Node {
         self: &Arc<Self>,
         tenant: &Name,
         name: &Name,
-        config: FunctionConfig,
-        component: Received,
+        mut deploy: Deploy,
     ) -> Result<Deployed, Problem> {
-        config.check(&self.settings).map_err(|reason| Problem::new(problem::Code::InvalidConfig, reason))?;
+        let invalid = |reason| Problem::new(problem::Code::InvalidConfig, reason);
+        deploy.config.check(&self.settings()).map_err(invalid)?;
         self.service
-            .has_device(config.device.into())
+            .has_device(deploy.config.device.into())
             .map_err(|error| Problem::new(problem::Code::InvalidConfig, format!("device: {error}")))?;
-        if let Some(same) = self.admit(tenant, name, &config, &component).await? {
-            return Ok(Deployed::Same(same));
+        deploy.signed_by = self.signer(tenant, &deploy.component.digest, deploy.signature.as_ref())?;
+        if let Some(same) = self.admit(tenant, name, &deploy).await? {
+            return Ok(same);
         }
-        let code = self.compile(&component).await?;
+        let code = self.compile(&deploy.component).await?;
+        let digest = deploy.component.digest.clone();
+        let placed = self.place(tenant, name, deploy, &code).await;
+        if placed.is_err() {
+            let _change = self.changes.lock().await;
+            self.forget(&digest);
+        }
+        placed
+    }
+
+    /// Makes a component that is compiled the newest revision of a function.
+    async fn place(
+        self: &Arc<Self>,
+        tenant: &Name,
+        name: &Name,
+        deploy: Deploy,
+        code: &Code,
+    ) -> Result<Deployed, Problem> {
+        let (draft, _) = self.draft(tenant, name, &deploy, code).await?;
+        let started = match (self.functions.find(tenant, name), draft.revisions.last()) {
+            (Some(function), Some(revision)) if draft.serves(revision.revision) => {
+                Some(self.try_revision(&function, revision).await?)
+            }
+            _ => None,
+        };
 
         let _change = self.changes.lock().await;
-        // Compiling took a while; what was asked before it may have changed.
-        if let Some(same) = self.admit(tenant, name, &config, &component).await? {
-            return Ok(Deployed::Same(same));
+        // That took a while; what was asked before it may have changed.
+        if let Some(same) = self.admit(tenant, name, &deploy).await? {
+            return Ok(same);
         }
-        let function = self.functions.find(tenant, name);
-        let mut record = match &function {
-            Some(function) => self.record(function).await?,
+        let (record, number) = self.draft(tenant, name, &deploy, code).await?;
+        let version = self.keep(deploy.component, &record, &deploy.by).await?;
+        match self.functions.find(tenant, name) {
+            Some(function) => {
+                let started = started.and_then(|started| started.take(number));
+                let removed = function.update(&record, self, started);
+                self.forget_revisions(removed);
+            }
+            None => self.functions.put(tenant, name, Arc::new(Function::new(&record, self))),
+        }
+        self.hosts.settle(&record);
+        let kept = Kept { record, version };
+        let tag = Tag::from(&kept);
+        Ok(Deployed { outcome: DeployOutcome::New, record: kept.record, tag })
+    }
+
+    /// A function as a deploy would have it, and the number of its newest revision.
+    async fn draft(
+        &self,
+        tenant: &Name,
+        name: &Name,
+        deploy: &Deploy,
+        code: &Code,
+    ) -> Result<(FunctionRecord, u64), Problem> {
+        self.allowed(tenant, &deploy.config, &code.imports, deploy.signed_by.as_deref())?;
+        let mut record = match self.functions.find(tenant, name) {
+            Some(function) => self.record(&function).await?.record,
             None => FunctionRecord {
                 tenant: tenant.to_string(),
                 name: name.to_string(),
                 revisions: vec![],
                 traffic: vec![],
+                sticky_header: None,
+                settled_before: None,
             },
         };
         let number = record.revisions.last().map_or(1, |newest| newest.revision + 1);
-        let revision = RevisionRecord {
+        record.revisions.push(RevisionRecord {
             revision: number,
-            digest: component.digest.clone(),
-            bytes: component.bytes,
-            config,
-            imports: code.imports,
+            digest: deploy.component.digest.clone(),
+            bytes: deploy.component.bytes,
+            config: deploy.config.clone(),
+            imports: code.imports.clone(),
+            signed_by: deploy.signed_by.clone(),
             created: crate::now(),
-        };
-        record.revisions.push(revision.clone());
-        record.traffic = vec![Weight { revision: number, weight: 100 }];
-        if let Err(problem) = self.keep(component, &self.function_index, &record).await {
-            self.forget(&revision.digest);
-            return Err(problem);
-        }
-        match function {
-            Some(function) => function.update(&record, self),
-            None => self.functions.put(tenant, name, Arc::new(Function::new(&record, self))),
-        }
-        Ok(Deployed::New(revision))
+            created_by: deploy.by.key.clone(),
+        });
+        record.canary(number, deploy.traffic);
+        record.retain(self.settings().functions.keep_revisions.get());
+        self.hosts.check(&record, &self.settings().http)?;
+        Ok((record, number))
     }
 
     /// Keeps bytes, and then the definition that names them.
-    async fn keep<T: Record>(&self, bytes: Received, index: &Index<T>, record: &T) -> Result<(), Problem> {
+    async fn keep<T: Record>(&self, bytes: Received, record: &T, by: &Actor) -> Result<i64, Problem> {
         tokio::task::block_in_place(|| self.store.blobs.keep(bytes))?;
-        index.put(record).await?;
-        Ok(())
+        self.write(record, by).await
     }
 
-    /// Whether a deploy's models are there; the newest revision, if the deploy says the same again.
-    async fn admit(
-        &self,
-        tenant: &Name,
-        name: &Name,
-        config: &FunctionConfig,
-        component: &Received,
-    ) -> Result<Option<RevisionRecord>, Problem> {
+    /// Keeps a definition, as a change of its own; gives its version.
+    async fn write<T: Record>(&self, record: &T, by: &Actor) -> Result<i64, Problem> {
+        let mut change = self.store.change().await?;
+        let version = change.put(record).await?;
+        change.commit(by).await?;
+        Ok(version)
+    }
+
+    /// Forgets a definition, as a change of its own.
+    async fn erase<T: Record>(&self, tenant: &str, name: &str, by: &Actor) -> Result<(), Problem> {
+        let mut change = self.store.change().await?;
+        change.remove::<T>(tenant, name).await?;
+        Ok(change.commit(by).await?)
+    }
+
+    /// Whether a deploy's models are there and its condition holds; the function, if the deploy says its newest revision
+    /// again.
+    async fn admit(&self, tenant: &Name, name: &Name, deploy: &Deploy) -> Result<Option<Deployed>, Problem> {
+        let Deploy { config, component, condition, signed_by, .. } = deploy;
         if let Some(model) = config.models.iter().find(|model| self.models.find(tenant, model).is_none()) {
             return Err(Problem::new(
                 problem::Code::InvalidConfig,
@@ -303,9 +412,18 @@ impl Node {
                 ),
             ));
         }
-        let Some(function) = self.functions.find(tenant, name) else { return Ok(None) };
-        let newest = self.record(&function).await?.revisions.pop();
-        Ok(newest.filter(|newest| newest.digest == component.digest && newest.config == *config))
+        let Some(function) = self.functions.find(tenant, name) else {
+            condition.check::<FunctionRecord>(None)?;
+            return Ok(None);
+        };
+        let kept = self.record(&function).await?;
+        condition.check(Some(&kept))?;
+        let newest = kept.record.revisions.last();
+        let is_same = newest.is_some_and(|newest| {
+            newest.digest == component.digest && newest.config == *config && newest.signed_by == *signed_by
+        });
+        let tag = Tag::from(&kept);
+        Ok(is_same.then_some(Deployed { outcome: DeployOutcome::Same, record: kept.record, tag }))
     }
 
     /// The code of an uploaded component: its artifact if there is one, or a new one.
@@ -379,70 +497,30 @@ impl Node {
     ///
     /// # Errors
     /// When it was deleted meanwhile, or the disk cannot give it.
-    pub async fn record(&self, function: &Function) -> Result<FunctionRecord, Problem> {
+    pub async fn record(&self, function: &Function) -> Result<Kept<FunctionRecord>, Problem> {
         let kept = self.function_index.get(&function.tenant, &function.name).await?;
-        kept.map(|kept| kept.record).ok_or_else(|| Problem::no_function(&function.name))
+        kept.ok_or_else(|| Problem::no_function(&function.name))
     }
 
-    /// Sets the weights of a function's revisions.
+    /// Removes a function. Calls that it has got end as they would; new ones find nothing.
     ///
     /// # Errors
-    /// For a revision that is not there or is named twice, or when no weight is above zero.
-    pub async fn set_traffic(
+    /// When there is none, a condition does not hold, or the disk refuses.
+    pub async fn delete_function(
         self: &Arc<Self>,
         tenant: &Name,
         name: &Name,
-        traffic: Vec<Weight>,
+        by: &Actor,
+        condition: &Precondition,
     ) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
         let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
-        let mut record = self.record(&function).await?;
-        for (index, weight) in traffic.iter().enumerate() {
-            if !record.revisions.iter().any(|revision| revision.revision == weight.revision) {
-                let have: Vec<String> =
-                    record.revisions.iter().map(|have| have.revision.to_string()).collect();
-                return Err(Problem::new(
-                    problem::Code::InvalidConfig,
-                    format!(
-                        "traffic: there is no revision {}; there are {}",
-                        weight.revision,
-                        have.join(", ")
-                    ),
-                ));
-            }
-            if traffic.iter().skip(index + 1).any(|other| other.revision == weight.revision) {
-                return Err(Problem::new(
-                    problem::Code::InvalidConfig,
-                    format!("traffic: revision {} is named twice", weight.revision),
-                ));
-            }
-        }
-        if traffic.iter().all(|weight| weight.weight == 0) {
-            return Err(Problem::new(
-                problem::Code::InvalidConfig,
-                "traffic: at least one weight must be above 0".to_owned(),
-            ));
-        }
-        record.traffic = traffic;
-        self.function_index.put(&record).await?;
-        function.update(&record, self);
-        Ok(())
-    }
-
-    /// Removes a function. Calls that run end as they would; new ones find nothing.
-    ///
-    /// # Errors
-    /// When there is none, or the disk refuses.
-    pub async fn delete_function(&self, tenant: &Name, name: &Name) -> Result<(), Problem> {
-        let _change = self.changes.lock().await;
-        let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
-        self.function_index.remove(tenant, name).await?;
+        condition.check(Some(&self.record(&function).await?))?;
+        self.erase::<FunctionRecord>(tenant, name, by).await?;
         self.functions.remove(tenant, name);
-        function.rest();
+        self.hosts.remove(tenant, name);
+        self.forget_revisions(function.rest());
         function.log.remove();
-        for revision in function.revisions() {
-            self.forget(&revision.digest);
-        }
         Ok(())
     }
 }

@@ -41,6 +41,12 @@ texts! {
     MomentText = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?Z$", such as "2026-01-31T12:00:00Z";
     /// SHA-256 of the bytes, lower-case hex.
     DigestText = "^sha256:[0-9a-f]{64}$", such as "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    /// An ed25519 public key: base64 of its DER form, as PEM has it between its lines. PEM is read too.
+    PublicKeyText = "^MCowBQYDK2VwAyEA[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$", such as "MCowBQYDK2VwAyEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    /// A header's name.
+    HeaderText = "^[A-Za-z0-9-]{1,100}$", such as "x-user";
+    /// A host's name: labels with dots between them, two at least, and the last no number.
+    HostNameText = "^([a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?[.]){1,4}[a-z]([a-z0-9-]{0,30}[a-z0-9])?$", such as "api.example.com";
     /// A host that requests may go to: a name, one below a name, or an address, and a port if it is not the scheme's.
     HostText = "^([[][0-9A-Fa-f:.]{2,45}[]]|([*][.])?[A-Za-z0-9_.-]{1,253})(:[1-9][0-9]{0,4})?$", such as "api.example.com";
 }

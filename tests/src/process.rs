@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -10,6 +11,8 @@ use tokio::process::{Child, Command};
 pub struct Process {
     pub url: String,
     child: Child,
+    /// What it has said on stderr since it listens.
+    said: Arc<Mutex<String>>,
 }
 
 impl Process {
@@ -85,8 +88,14 @@ impl Process {
             }
         };
         // A full pipe would stop the server.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Self { url, child }
+        let said = Arc::<Mutex<String>>::default();
+        let says = Arc::clone(&said);
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                says.lock().unwrap().extend([&line, "\n"]);
+            }
+        });
+        Self { url, child, said }
     }
 
     /// Its resident memory, in bytes.
@@ -118,6 +127,24 @@ impl Process {
 
     fn folder(&self) -> PathBuf {
         Path::new("/proc").join(self.child.id().unwrap().to_string())
+    }
+
+    /// Waits until it has said this in its log, so many times in all.
+    pub async fn says(&self, text: &str, times: usize) {
+        let said = async || self.said.lock().unwrap().matches(text).count() >= times;
+        crate::until(&format!("the log says {text:?}"), said).await;
+    }
+
+    /// Sends it a signal: `TERM`, `HUP`.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().unwrap().to_string();
+        let sent = std::process::Command::new("kill").arg(format!("-{name}")).arg(pid).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits until it has ended on its own, and gives its exit code.
+    pub async fn ends(mut self) -> Option<i32> {
+        self.child.wait().await.unwrap().code()
     }
 
     /// Kills it with SIGKILL.

@@ -9,21 +9,21 @@ use weir_tests::{Answer, Process, Server, guests};
 
 /// Somebody, by the key that they send, and for an operator the tenant that they mean.
 #[derive(Clone, Default)]
-struct Who {
-    key: Option<String>,
+pub struct Who {
+    pub key: Option<String>,
     tenant: Option<&'static str>,
 }
 
 impl Who {
-    fn with(key: &str) -> Self {
+    pub fn with(key: &str) -> Self {
         Self { key: Some(key.to_owned()), tenant: None }
     }
 
-    fn meaning(&self, tenant: &'static str) -> Self {
+    pub fn meaning(&self, tenant: &'static str) -> Self {
         Self { tenant: Some(tenant), ..self.clone() }
     }
 
-    async fn asks(&self, server: &Server, method: &str, path: &str, body: Option<Value>) -> Answer {
+    pub async fn asks(&self, server: &Server, method: &str, path: &str, body: Option<Value>) -> Answer {
         let mut request = server.request(Method::from_bytes(method.as_bytes()).unwrap(), path);
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
@@ -38,17 +38,17 @@ impl Who {
     }
 
     /// Makes a key of a role.
-    async fn makes(&self, server: &Server, body: Value) -> Who {
+    pub async fn makes(&self, server: &Server, body: Value) -> Who {
         let made = self.asks(server, "POST", "/v1/keys", Some(body)).await;
         assert_eq!(made.status, 201, "{}", made.text());
         Who::with(made.json["key"].as_str().unwrap())
     }
 
-    fn id(&self) -> &str {
+    pub fn id(&self) -> &str {
         self.key.as_ref().unwrap().split('_').nth(1).unwrap()
     }
 
-    async fn deploys(&self, server: &Server, name: &str, config: Value) {
+    pub async fn deploys(&self, server: &Server, name: &str, config: Value) {
         let form = reqwest::multipart::Form::new()
             .text("config", config.to_string())
             .part("component", reqwest::multipart::Part::bytes(std::fs::read(guests::HELLO).unwrap()));
@@ -60,7 +60,7 @@ impl Who {
 }
 
 /// A server with tenants `acme` and `other`, and their operator.
-async fn two_tenants() -> (Server, Who) {
+pub async fn two_tenants() -> (Server, Who) {
     let (server, key) = Server::with_keys().await;
     let operator = Who::with(&key);
     for tenant in ["acme", "other"] {
@@ -79,6 +79,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("DELETE", "/v1/functions/{name}", "ynyynn"),
     ("POST", "/v1/functions/{name}/revisions", "ynyynn"),
     ("PUT", "/v1/functions/{name}/traffic", "ynyynn"),
+    ("POST", "/v1/functions/{name}/rollback", "ynyynn"),
     ("GET", "/v1/functions/{name}/logs", "yyyyny"),
     ("GET", "/v1/models", "yyyyny"),
     ("GET", "/v1/models/{name}", "yyyyny"),
@@ -92,12 +93,14 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("POST", "/v1/keys", "ynynnn"),
     ("DELETE", "/v1/keys/{id}", "ynynnn"),
     ("POST", "/v1/keys/{id}/rotate", "ynynnn"),
+    ("GET", "/v1/audit", "ynynnn"),
     ("GET", "/v1/devices", "yynnnn"),
+    ("POST", "/v1/backup", "ynnnnn"),
     ("ANY", "/fn/{*call}", "ynyyyn"),
 ];
 
 /// Routes that ask for nothing.
-const OPEN: &[(&str, &str)] = &[("GET", "/healthz"), ("GET", "/readyz")];
+const OPEN: &[(&str, &str)] = &[("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/openapi.json")];
 
 /// The path of a route with names that nothing has.
 fn concrete(path: &str) -> String {
@@ -288,6 +291,9 @@ async fn keys_are_shown_once_rotated_with_an_overlap_and_survive_a_restart() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     let server = Server::with_keys_on(Arc::clone(&data)).await;
+    let listed = newer.asks(&server, "GET", "/v1/keys", None).await.json;
+    let was = listed["keys"].as_array().unwrap().iter().find(|key| key["id"] == admin.id()).unwrap();
+    assert!(was["last_used"].is_string(), "before the restart: {was}");
     let there = [works(&server, &operator).await, works(&server, &newer).await];
     assert_eq!((there, works(&server, &new).await, works(&server, &admin).await), ([200, 200], 401, 401));
 }

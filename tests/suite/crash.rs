@@ -1,5 +1,5 @@
 //! A server that is killed at random points while it is changed, and started again, many times: every acknowledged change
-//! is there, none is half there, and all bytes are what their names say.
+//! is there and in the audit log, none is half there, and all bytes are what their names say.
 //!
 //! `WEIR_CRASH_CHANGES` says how many changes, `WEIR_CRASH_SEED` which. What is changed follows from the seed; when the
 //! system lets the server die does not.
@@ -222,7 +222,7 @@ fn check(data: &Path, used: &BTreeSet<String>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_kills_at_random_points_every_acknowledged_change_is_there() {
-    let (wanted, seed) = (setting("WEIR_CRASH_CHANGES", 200), setting("WEIR_CRASH_SEED", fastrand::u64(..)));
+    let (wanted, seed) = (setting("WEIR_CRASH_CHANGES", 500), setting("WEIR_CRASH_SEED", fastrand::u64(..)));
     println!("WEIR_CRASH_CHANGES={wanted} WEIR_CRASH_SEED={seed}");
     let mut rng = Rng::with_seed(seed);
     let (data, bytes) = (tempfile::tempdir().unwrap(), Arc::new(Bytes::make()));
@@ -253,6 +253,11 @@ async fn after_kills_at_random_points_every_acknowledged_change_is_there() {
             .filter(|(thing, may)| matches!(thing, Thing::Function(_)) && !may[0].is_null());
         assert_eq!(listed, functions.count(), "a function is there that nobody made");
         check(data.path(), &used);
+        let verified = server.command(&["audit", "verify"]).await;
+        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+        let head = String::from_utf8(verified.stdout).unwrap();
+        let told: u64 = head.split(':').next().unwrap().parse().unwrap();
+        assert!(told >= changes, "{changes} changes were acknowledged, and {told} are in the audit log");
         if changes >= wanted {
             println!("{changes} changes, {kills} kills, {open} changes that nobody was told of");
             return server.kill().await;

@@ -3,17 +3,23 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod access;
+mod audit;
+mod backup;
 mod calls;
 mod cli;
 mod corpus;
 mod crash;
 mod egress;
 mod example;
+mod lifecycle;
 mod limits;
 mod mistakes;
 mod models;
+mod openapi;
+mod policy;
 mod preparation;
 mod restart;
 mod sharing;
 mod storage;
+mod traffic;
 mod zero;

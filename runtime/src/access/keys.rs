@@ -1,7 +1,7 @@
 //! All keys of this server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
 use dashmap::DashMap;
@@ -24,7 +24,15 @@ pub enum Wrong {
 struct Entry {
     key: Key,
     /// Seconds since 1970; 0 for never.
-    last_used: AtomicU64,
+    last_used: AtomicI64,
+    /// What of that is kept.
+    kept: AtomicI64,
+}
+
+impl Entry {
+    fn last_used(&self) -> i64 {
+        self.last_used.load(Ordering::Relaxed)
+    }
 }
 
 /// Keys, by their ids.
@@ -35,8 +43,9 @@ impl Keys {
     /// Adds a key, or has it be another from now on.
     pub fn put(&self, key: Key) {
         let id: Arc<str> = key.record.id.as_str().into();
-        let used = self.0.get(&id).map_or(0, |entry| entry.last_used.load(Ordering::Relaxed));
-        self.0.insert(id, Arc::new(Entry { key, last_used: used.into() }));
+        let before = self.0.get(&id).map(|entry| (entry.last_used(), entry.kept.load(Ordering::Relaxed)));
+        let (used, kept) = before.unwrap_or_default();
+        self.0.insert(id, Arc::new(Entry { key, last_used: used.into(), kept: kept.into() }));
     }
 
     /// Who has this key.
@@ -55,20 +64,47 @@ impl Keys {
             KeyState::Expired => return Err(Wrong::Expired),
             KeyState::Revoked => return Err(Wrong::Revoked),
         }
-        let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
         entry.last_used.store(seconds, Ordering::Relaxed);
         Ok(entry.key.principal.clone())
     }
 
-    /// What is shown of the keys of a tenant, or of none, or of all: each with when it was last used since the server's
-    /// start, in seconds since 1970.
-    pub fn list(&self, is_wanted: impl Fn(&Key) -> bool) -> Vec<(super::KeyRecord, Option<u64>)> {
+    /// Has keys have been used then, as it was kept: ids and seconds since 1970.
+    pub fn restore_uses(&self, uses: Vec<(String, i64)>) {
+        for (id, used) in uses {
+            if let Some(entry) = self.0.get(id.as_str()) {
+                entry.last_used.fetch_max(used, Ordering::Relaxed);
+                entry.kept.store(used, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The keys whose last use is not kept yet: ids and seconds since 1970.
+    pub fn uses_to_keep(&self) -> Vec<(Arc<str>, i64)> {
+        let is_new = |entry: &Entry| entry.last_used() > entry.kept.load(Ordering::Relaxed);
+        let new = self.0.iter().filter(|entry| is_new(entry));
+        new.map(|entry| (Arc::clone(entry.key()), entry.last_used())).collect()
+    }
+
+    /// These are kept now.
+    pub fn uses_are_kept(&self, uses: &[(Arc<str>, i64)]) {
+        for (id, used) in uses {
+            if let Some(entry) = self.0.get(id) {
+                entry.kept.fetch_max(*used, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What is shown of the keys of a tenant, or of none, or of all: each with when it was last used, in seconds since
+    /// 1970.
+    pub fn list(&self, is_wanted: impl Fn(&Key) -> bool) -> Vec<(super::KeyRecord, Option<i64>)> {
         let mut listed: Vec<_> = self
             .0
             .iter()
             .filter(|entry| is_wanted(&entry.key))
             .map(|entry| {
-                let used = entry.last_used.load(Ordering::Relaxed);
+                let used = entry.last_used();
                 (entry.key.record.clone(), (used > 0).then_some(used))
             })
             .collect();
@@ -111,6 +147,15 @@ mod tests {
         for token in wrong {
             assert_eq!(keys.verify(&token).unwrap_err(), Wrong::Unknown, "{token}");
         }
+        let uses = keys.uses_to_keep();
+        assert_eq!(uses.len(), 1);
+        keys.uses_are_kept(&uses);
+        assert_eq!(keys.uses_to_keep(), []);
+        let again = Keys::default();
+        again.put(Key::new(record.clone()).unwrap());
+        again.restore_uses(vec![(record.id.clone(), uses[0].1), ("gone".to_owned(), 7)]);
+        assert_eq!(again.list(|_| true), [(record.clone(), Some(uses[0].1))]);
+        assert_eq!(again.uses_to_keep(), []);
         keys.put(Key::new(KeyRecord { revoked: Some(crate::now()), ..record.clone() }).unwrap());
         assert_eq!(keys.verify(token.as_str()).unwrap_err(), Wrong::Revoked);
         assert!(keys.find(&record.id, Some(&tenant)).is_some());

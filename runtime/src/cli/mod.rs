@@ -1,6 +1,8 @@
 //! The command line. Human tables by default, the server's JSON with `--json`; what goes wrong is a sentence on
 //! stderr and an exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 the server cannot be reached.
 
+mod audit;
+mod backup;
 mod client;
 mod deploy;
 mod devices;
@@ -10,10 +12,13 @@ mod logs;
 mod models;
 mod new;
 mod output;
+mod policy;
 mod serve;
+mod sign;
 mod simulate;
 mod tenants;
 mod top;
+mod traffic;
 
 use std::process::ExitCode;
 
@@ -44,6 +49,10 @@ enum Command {
     Functions(WithServer<functions::List>),
     /// Show one function: its state, revisions, traffic and cold starts
     Status(WithServer<functions::Status>),
+    /// Share a function's traffic out among its revisions
+    Traffic(WithServer<traffic::Traffic>),
+    /// Give all of a function's traffic to the revision that had it before
+    Rollback(WithServer<traffic::Rollback>),
     /// Show a function's log
     Logs(WithServer<logs::Logs>),
     /// List, upload, configure, show or delete models
@@ -52,12 +61,22 @@ enum Command {
     Tenants(WithServer<tenants::Tenants>),
     /// List, make, rotate or revoke keys
     Keys(WithServer<keys::Keys>),
+    /// Show who changed what, or verify that nothing of it was altered
+    Audit(WithServer<audit::Audit>),
     /// Show the devices: lanes, queue, memory, graphs, and what a GPU would need
     Devices(WithServer<devices::Devices>),
     /// Show who uses the devices, live
     Top(WithServer<top::Top>),
+    /// Write a backup of all that the server keeps, while it serves
+    Backup(WithServer<backup::Backup>),
+    /// Make a new data directory of a backup, without a server
+    Restore(backup::Restore),
     /// Delete a function
     Delete(WithServer<functions::Delete>),
+    /// Sign a component, or make a key to sign with
+    Sign(sign::Sign),
+    /// Look at what the operator's policy has against a deploy, without a server
+    Policy(policy::Policy),
     /// Print the description of the HTTP surface: OpenAPI 3.1
     Openapi,
     /// Run the scheduler over a trace of arrivals, without a server
@@ -141,13 +160,20 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Call(this) => this.command.run(&this.server.context()?).await,
         Command::Functions(this) => this.command.run(&this.server.context()?).await,
         Command::Status(this) => this.command.run(&this.server.context()?).await,
+        Command::Traffic(this) => this.command.run(&this.server.context()?).await,
+        Command::Rollback(this) => this.command.run(&this.server.context()?).await,
         Command::Logs(this) => this.command.run(&this.server.context()?).await,
         Command::Models(this) => this.command.run(&this.server.context()?).await,
         Command::Tenants(this) => this.command.run(&this.server.context()?).await,
         Command::Keys(this) => this.command.run(&this.server.context()?).await,
+        Command::Audit(this) => this.command.run(&this.server.context()?).await,
         Command::Devices(this) => this.command.run(&this.server.context()?).await,
         Command::Top(this) => this.command.run(&this.server.context()?).await,
+        Command::Backup(this) => this.command.run(&this.server.context()?).await,
+        Command::Restore(restore) => restore.run().await,
         Command::Delete(this) => this.command.run(&this.server.context()?).await,
+        Command::Sign(this) => this.run(),
+        Command::Policy(this) => this.run(),
         Command::Openapi => {
             output::line(weir::openapi().trim_end());
             Ok(())

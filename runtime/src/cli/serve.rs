@@ -3,10 +3,15 @@
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
-use weir::{Config, TlsFiles, Weir};
+use weir::config::Settings;
+use weir::config::live::Reloaded;
+use weir::policy::Policy;
+use weir::{Config, Control, TlsFiles, Weir};
 
 use super::client::Failure;
 
@@ -21,6 +26,9 @@ pub struct Serve {
     /// A configuration file (TOML); docs/weir.toml has every value with its default
     #[arg(long, env = "WEIR_CONFIG")]
     config: Option<PathBuf>,
+    /// What tenants may deploy (TOML; docs/policy.md), in place of the configuration file's `policy.file`
+    #[arg(long, env = "WEIR_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// Ask nobody for a key: loopback only, everyone the operator, one tenant, `default`
     #[arg(long)]
     dev: bool,
@@ -51,39 +59,76 @@ impl Serve {
             log.init()
         }
 
-        let config = Config::new(self.listen, self.data_dir, self.config.as_deref(), self.dev)
+        let file = self.config.as_deref();
+        let config = Config::new(self.listen, self.data_dir, file, self.dev)
             .map_err(|error| Failure::Usage(format!("{error:#}")))?;
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsFiles { cert, key });
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let config = Config { tls, ..config };
+        let policy = match &self.policy {
+            Some(file) => Policy::read(file).map_err(|error| Failure::Usage(format!("{error:#}")))?,
+            None => config.policy,
+        };
+        let config = Config { tls, policy, ..config };
         let failed = |error: anyhow::Error| Failure::Local(format!("{error:#}"));
         let weir = Weir::build(&config).await.map_err(failed)?;
+        let control = Arc::new(weir.control());
+        // Before it says that it listens: whoever reads that may send one.
+        let receive = |kind| signal(kind).map_err(|error| failed(error.into()));
+        let hangup = receive(SignalKind::hangup())?;
+        let (interrupt, terminate) = (receive(SignalKind::interrupt())?, receive(SignalKind::terminate())?);
         if config.tls.is_none() && !weir.address().ip().to_canonical().is_loopback() {
             tracing::warn!("keys and all else go over the network in the open: use --tls-cert and --tls-key");
         }
         tracing::info!(data_dir = %config.data_dir.display(), "listening on {scheme}://{}", weir.address());
-        weir.serve(stop()).await;
+        tokio::spawn(reload(hangup, Arc::clone(&control), self.config));
+        weir.serve(stop([interrupt, terminate], control)).await;
+        tracing::info!("stopped");
         Ok(())
     }
 }
 
-/// Ready at the first Ctrl-C or SIGTERM.
-async fn stop() {
-    let interrupt = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => {
-                tokio::select! {
-                    _ = interrupt => {}
-                    _ = terminate.recv() => {}
+/// Ready at the first signal to stop; the next one cuts what is under way.
+async fn stop(mut signals: [Signal; 2], control: Arc<Control>) {
+    next(&mut signals).await;
+    tracing::info!("stopping: requests under way end; a second signal cuts them");
+    tokio::spawn(async move {
+        next(&mut signals).await;
+        tracing::warn!("told again to stop: requests under way are cut");
+        control.cut();
+    });
+}
+
+/// Waits for either of the signals.
+async fn next([interrupt, terminate]: &mut [Signal; 2]) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Reads the configuration file again at each signal, and has the server take over what can hold at once.
+async fn reload(mut hangup: Signal, control: Arc<Control>, file: Option<PathBuf>) {
+    while hangup.recv().await.is_some() {
+        let Some(file) = &file else {
+            tracing::warn!("told to read the configuration file again, but there is none: use --config");
+            continue;
+        };
+        let reloaded = match Settings::read(file) {
+            Ok(settings) => control.reload(&settings).await,
+            Err(error) => Err(format!("{error:#}")),
+        };
+        match reloaded {
+            Ok(Reloaded { now, later }) => {
+                for change in &now {
+                    tracing::info!("changed: {change}");
                 }
+                for change in &later {
+                    tracing::warn!("changed, and holds from the next start on: {change}");
+                }
+                let (now, later) = (now.len(), later.len());
+                tracing::info!(now, later, "the configuration file was read again");
             }
-            Err(_) => drop(interrupt.await),
+            Err(error) => tracing::error!(error, "the configuration file is refused; nothing has changed"),
         }
     }
-    #[cfg(not(unix))]
-    drop(interrupt.await);
-    tracing::info!("stopping: no more connections, requests under way end");
 }

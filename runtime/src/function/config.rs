@@ -8,9 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Settings;
+use crate::hosts::check_host;
 use crate::name::Name;
 use crate::sandbox::egress::HostPattern;
-use crate::schema::{HostText, ModelText, SpanText};
+use crate::schema::{HostNameText, HostText, ModelText, SpanText};
 use crate::units::{Size, span};
 
 /// What a function may use and how it is run. Every value has a default; unknown names are refused.
@@ -19,6 +20,9 @@ use crate::units::{Size, span};
 pub struct FunctionConfig {
     /// Whether it may be called without a key.
     pub public: bool,
+    /// Host names that it has of its own, of those that the operator lets functions have.
+    #[schemars(with = "Vec<HostNameText>", length(max = 16))]
+    pub hostnames: Vec<String>,
     /// Models that it may open, by name.
     #[schemars(with = "Vec<ModelText>")]
     pub models: Vec<String>,
@@ -152,6 +156,7 @@ impl Default for FunctionConfig {
     fn default() -> Self {
         Self {
             public: false,
+            hostnames: vec![],
             models: vec![],
             allow_model_bytes: false,
             device: Device::default(),
@@ -197,6 +202,9 @@ impl Default for Limits {
 const ENV_BYTES: usize = 64 << 10;
 const ENV_ENTRY: usize = 64;
 
+/// The most host names of one function.
+const HOSTNAMES: usize = 16;
+
 impl FunctionConfig {
     /// Checks the configuration against what the operator allows.
     ///
@@ -240,6 +248,10 @@ impl FunctionConfig {
                 return Err(format!("{field} must be longer than nothing"));
             }
             span_at_most(field, asked, most)?;
+        }
+        at_most("hostnames", self.hostnames.len(), HOSTNAMES)?;
+        for name in &self.hostnames {
+            check_host(name).map_err(|reason| format!("hostnames: {reason}"))?;
         }
         for name in &self.models {
             Name::model(name).map_err(|reason| format!("models: {reason}"))?;
@@ -321,6 +333,9 @@ mod tests {
         assert!(refusal(r#"{"egress": ["http://example.com"]}"#).contains("`http://example.com`"));
         assert!(refusal(r#"{"models": ["../x"]}"#).contains("models: "));
         assert!(refusal(r#"{"env": {"A=B": "c"}}"#).contains("`A=B`"));
+        assert!(refusal(r#"{"hostnames": ["localhost"]}"#).contains("hostnames: `localhost`"));
+        let many = serde_json::json!({ "hostnames": vec!["a.b"; 17] }).to_string();
+        assert_eq!(refusal(&many), "hostnames is 17; the most here is 16");
         let long = "x".repeat(64 << 10);
         assert!(refusal(&format!(r#"{{"env": {{"A": "{long}"}}}}"#)).contains("env takes 65601 bytes"));
     }

@@ -5,20 +5,24 @@
 //! revision.rs   a component with its configuration, immutable
 //! wake.rs       zero, starting, ready, and back to zero
 //! pool.rs       the sandboxes of a revision that is awake
+//! traffic.rs    which revision serves a call, and which are kept
 //! ```
 
 mod config;
 mod pool;
 mod revision;
+mod traffic;
 mod wake;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
-pub use config::{Class, FunctionConfig, Isolation, Limits, at_most, span_at_most};
+pub use config::{Class, Device, FunctionConfig, Isolation, Limits, at_most, span_at_most};
 pub use pool::{End, NoAnswer, Ticket};
 pub use revision::{Revision, RevisionRecord};
 pub use wake::{Stage, StartError};
@@ -35,6 +39,12 @@ pub struct FunctionRecord {
     /// Oldest first.
     pub revisions: Vec<RevisionRecord>,
     pub traffic: Vec<Weight>,
+    /// A header by whose value callers stay with one revision.
+    #[serde(default)]
+    pub sticky_header: Option<String>,
+    /// The revision that had all of the traffic before it was split or went to another.
+    #[serde(default)]
+    pub settled_before: Option<u64>,
 }
 
 /// A revision's share of the traffic: its weight over the sum of all weights.
@@ -71,13 +81,20 @@ pub struct Function {
 struct Deployed {
     revisions: Vec<Arc<Revision>>,
     traffic: Vec<(Arc<Revision>, u32)>,
+    sticky_header: Option<Arc<str>>,
+}
+
+/// The revision that a call goes to, which is there until the call has a sandbox, whatever becomes of it meanwhile.
+pub struct Routed {
+    pub revision: Arc<Revision>,
+    _call: TaskTrackerToken,
 }
 
 impl Function {
     pub fn new(record: &FunctionRecord, node: &Arc<Node>) -> Self {
         let (tenant, name): (Arc<str>, Arc<str>) =
             (record.tenant.as_str().into(), record.name.as_str().into());
-        let log = Log::new(node.store.log(&tenant, &name), node.settings.logs.clone());
+        let log = Log::new(node.store.log(&tenant, &name), node.settings().logs.clone());
         let function = Self {
             tenant,
             name,
@@ -86,20 +103,23 @@ impl Function {
             calls: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         };
-        function.update(record, node);
+        function.update(record, node, None);
         function
     }
 
-    /// Makes the function what `record` says. Revisions that it keeps go on as they are.
-    pub fn update(&self, record: &FunctionRecord, node: &Arc<Node>) {
-        let before = self.deployed();
+    /// Makes the function what `record` says. Revisions that it keeps go on as they are, and `started` is one that is new;
+    /// those that are no more get no calls from here on, and leave memory with their last one.
+    pub fn update(
+        &self,
+        record: &FunctionRecord,
+        node: &Arc<Node>,
+        started: Option<Arc<Revision>>,
+    ) -> Vec<Arc<Revision>> {
+        let before = self.deployed().revisions;
         let revision = |record: &RevisionRecord| {
-            let kept = before.revisions.iter().find(|revision| revision.number == record.revision);
-            kept.cloned().unwrap_or_else(|| {
-                let (tenant, name, log) =
-                    (Arc::clone(&self.tenant), Arc::clone(&self.name), Arc::clone(&self.log));
-                Arc::new(Revision::new(tenant, name, record, log, Arc::clone(node)))
-            })
+            let kept =
+                before.iter().chain(&started).find(|revision| revision.number == record.revision).cloned();
+            kept.unwrap_or_else(|| self.revision(record, node))
         };
         let revisions: Vec<_> = record.revisions.iter().map(revision).collect();
         let weighted = |weight: &Weight| {
@@ -107,7 +127,19 @@ impl Function {
             Some((Arc::clone(revision), weight.weight))
         };
         let traffic = record.traffic.iter().filter_map(weighted).collect();
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = Deployed { revisions, traffic };
+        let sticky_header = record.sticky_header.as_deref().map(Arc::from);
+        let gone = |revision: &Arc<Revision>| !revisions.iter().any(|kept| kept.number == revision.number);
+        let removed: Vec<_> = before.into_iter().filter(gone).collect();
+        *self.state.write().unwrap_or_else(PoisonError::into_inner) =
+            Deployed { revisions, traffic, sticky_header };
+        removed.iter().for_each(|revision| revision.retire());
+        removed
+    }
+
+    /// A revision of this function, at zero, which it does not have yet.
+    pub fn revision(&self, record: &RevisionRecord, node: &Arc<Node>) -> Arc<Revision> {
+        let (tenant, name, log) = (Arc::clone(&self.tenant), Arc::clone(&self.name), Arc::clone(&self.log));
+        Arc::new(Revision::new(tenant, name, record, log, Arc::clone(node)))
     }
 
     fn deployed(&self) -> Deployed {
@@ -139,21 +171,21 @@ impl Function {
         (self.calls.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
     }
 
-    /// The revision that serves call `number`: weights are kept exactly over any long run of calls, and calls that
-    /// follow each other are spread.
-    pub fn route(&self, number: u64) -> Option<Arc<Revision>> {
+    /// The revision that serves call `number`: the one that the call's header belongs to, if there is such a header, or
+    /// else as the weights say.
+    pub fn route(&self, number: u64, headers: &HeaderMap) -> Option<Routed> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let total: u64 = state.traffic.iter().map(|(_, weight)| u64::from(*weight)).sum();
-        // Multiples of the golden ratio fall evenly into any interval (Weyl, 1916).
-        let point = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut left = u64::try_from((u128::from(point) * u128::from(total)) >> 64).unwrap_or(0);
-        for (revision, weight) in &state.traffic {
-            match left.checked_sub(u64::from(*weight)) {
-                Some(rest) => left = rest,
-                None => return Some(Arc::clone(revision)),
+        let value = state.sticky_header.as_deref().and_then(|header| headers.get(header));
+        let weights = state.traffic.iter().map(|(revision, weight)| (revision.number, *weight));
+        let index = match value {
+            Some(value) => {
+                let number = traffic::sticky(value.as_bytes(), weights)?;
+                state.traffic.iter().position(|(revision, _)| revision.number == number)
             }
-        }
-        None
+            None => traffic::spread(number, weights.map(|(_, weight)| weight)),
+        };
+        let (revision, _) = state.traffic.get(index?)?;
+        Some(Routed { revision: Arc::clone(revision), _call: revision.calls.token() })
     }
 
     /// Whether it may be called without a key: so it is if all revisions say so that get calls.
@@ -163,10 +195,10 @@ impl Function {
         called.peek().is_some() && called.all(|(revision, _)| revision.config.public)
     }
 
-    /// The function is gone: its revisions leave memory when their calls have ended.
-    pub fn rest(&self) {
-        for revision in self.revisions() {
-            revision.retire();
-        }
+    /// The function is gone: it gets no calls from here on, and its revisions leave memory when their calls have ended.
+    pub fn rest(&self) -> Vec<Arc<Revision>> {
+        let state = std::mem::take(&mut *self.state.write().unwrap_or_else(PoisonError::into_inner));
+        state.revisions.iter().for_each(|revision| revision.retire());
+        state.revisions
     }
 }

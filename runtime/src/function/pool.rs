@@ -144,6 +144,14 @@ impl Pool {
         }
     }
 
+    /// Makes a sandbox that no call gets.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub async fn try_start(&self) -> Result<(), NoAnswer> {
+        self.start().await.map(drop)
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<oneshot::Sender<Work>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::config::FunctionConfig;
 use super::wake::{ColdStart, State};
@@ -25,8 +26,14 @@ pub struct RevisionRecord {
     pub config: FunctionConfig,
     /// The interfaces that the component imports.
     pub imports: Vec<String>,
+    /// The name of the tenant's key that had signed the component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<String>,
     /// RFC 3339.
     pub created: String,
+    /// The id of the key that deployed it; none on a server that asks for no keys, and of older deploys.
+    #[serde(default)]
+    pub created_by: Option<String>,
 }
 
 /// A revision that can be called.
@@ -42,6 +49,8 @@ pub struct Revision {
     pub(super) state: Mutex<State>,
     /// Cancelled when the revision is removed.
     pub(super) removed: CancellationToken,
+    /// Calls that were sent here and have no sandbox yet.
+    pub(super) calls: TaskTracker,
     cold_starts: AtomicU64,
     last: Mutex<Option<Arc<ColdStart>>>,
 }
@@ -65,6 +74,7 @@ impl Revision {
             node,
             state: Mutex::default(),
             removed: CancellationToken::new(),
+            calls: TaskTracker::new(),
             cold_starts: AtomicU64::new(0),
             last: Mutex::default(),
         }
@@ -78,7 +88,7 @@ impl Revision {
             log: Arc::clone(&self.log),
             models,
             limits: self.config.limits.clone(),
-            stack: node.settings.sandbox.stack,
+            stack: node.settings().sandbox.stack,
             hosts: self.config.egress.clone().into(),
             egress: Arc::clone(&node.egress),
             memory: Arc::clone(&node.memory),
@@ -102,5 +112,13 @@ impl Revision {
     /// No more calls come: everything of it leaves memory when the running ones have ended.
     pub fn retire(&self) {
         self.removed.cancel();
+        self.calls.close();
+    }
+
+    /// Waits until the revision is removed and needs its files no more: all calls that were sent here have sandboxes, or
+    /// have ended.
+    pub async fn drained(&self) {
+        self.removed.cancelled().await;
+        self.calls.wait().await;
     }
 }

@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::pool::Pool;
 use super::revision::Revision;
+use crate::http::problem::Problem;
 use crate::limits::Limit;
 use crate::sandbox::wasi_nn::ModelAccess;
 use crate::telemetry::Gauge;
@@ -165,6 +166,16 @@ impl Revision {
         Ok(awake.enter())
     }
 
+    /// Shows that it can serve calls, before it gets any: it wakes, and a sandbox of it is made.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub async fn try_start(self: &Arc<Self>) -> Result<(), Problem> {
+        let device = self.node.service.has_device(self.config.device.into());
+        device.map_err(|error| StartError::Failed(format!("device: {error}")))?;
+        Ok(self.wake().await?.pool().try_start().await?)
+    }
+
     /// Maps the code, makes the pool, and becomes ready.
     async fn start(self: Arc<Self>) -> Result<Arc<Awake>, StartError> {
         let started = Instant::now();
@@ -227,13 +238,13 @@ impl Revision {
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(look) => {}
-                () = self.removed.cancelled() => {}
+                () = self.drained() => {}
             }
             let rested = {
                 let mut state = self.state();
                 let State::Ready(awake) = &*state else { return };
                 let due = *awake.last_used() + idle;
-                if self.removed.is_cancelled()
+                if (self.removed.is_cancelled() && self.calls.is_empty())
                     || (awake.active.load(Ordering::Acquire) == 0 && due <= Instant::now())
                 {
                     std::mem::take(&mut *state)

@@ -26,7 +26,7 @@ use super::guard::{forbidden, no_key};
 use super::problem::{Code, Problem};
 use crate::access::Principal;
 use crate::admission::Refusal;
-use crate::function::{End, Function, NoAnswer, Revision, Ticket};
+use crate::function::{End, Function, NoAnswer, Revision, Routed, Ticket};
 use crate::limits::{Exceeded, Limit};
 use crate::node::Node;
 use crate::rates::Rate;
@@ -122,10 +122,10 @@ impl Call {
 
     /// The function's answer, up to its body, and the hold on the sandbox that still writes that.
     async fn answer(&self, request: Request) -> Result<(http::Response<WasiBody>, Hold), Problem> {
-        let revision = self
-            .function
-            .route(self.function.count_call())
-            .ok_or_else(|| Problem::no_function(&self.function.name))?;
+        let routed = self.function.route(self.function.count_call(), request.headers());
+        let Some(Routed { revision, .. }) = &routed else {
+            return Err(Problem::no_function(&self.function.name));
+        };
         let limits = &revision.config.limits;
         let met = |exceeded: Exceeded| {
             self.node.telemetry.limit(exceeded.limit);
@@ -139,7 +139,7 @@ impl Call {
         check_body(&request, limits.request_bytes).map_err(&met)?;
         let (request, overflow) = admit_body(request, limits.request_bytes.as_u64())?;
         let patience = revision.config.request_timeout;
-        let permit = revision.gate.enter(patience).await.map_err(|refusal| refused(&revision, &refusal))?;
+        let permit = revision.gate.enter(patience).await.map_err(|refusal| refused(revision, &refusal))?;
         let awake = revision.wake().await?;
 
         // From here on the sandbox's end is ours to cause: by dropping the guard.
@@ -236,6 +236,7 @@ fn outcome(code: Code) -> Outcome {
         | Code::RateLimited
         | Code::Conflict
         | Code::IdempotencyMismatch
+        | Code::PreconditionFailed
         | Code::NotFound
         | Code::MethodNotAllowed
         | Code::InvalidName
@@ -246,6 +247,8 @@ fn outcome(code: Code) -> Outcome {
         | Code::HeadersTooLarge
         | Code::InvalidConfig
         | Code::InvalidComponent
+        | Code::InvalidSignature
+        | Code::PolicyViolation
         | Code::InvalidModel
         | Code::UnsupportedFormat
         | Code::ModelInUse
@@ -265,6 +268,7 @@ fn outcome(code: Code) -> Outcome {
         | Code::OperatorCost
         | Code::StorageFull
         | Code::StorageUnavailable
+        | Code::Stopping
         | Code::Internal => Outcome::Refused,
     }
 }

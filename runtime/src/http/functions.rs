@@ -1,4 +1,4 @@
-//! Functions: deploy, list, status, traffic, logs, delete.
+//! Functions: deploy, list, status, logs, delete.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -16,14 +16,17 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use super::guard::Tenant;
-use super::problem::Problem;
+use super::precondition::{Precondition, tagged};
+use super::problem::{Code, Problem};
 use super::query::{Asked, PageLimit};
 use super::{FunctionName, upload, whole};
+use crate::audit::Actor;
 use crate::function::{Function, FunctionConfig, RevisionRecord, Stage, Weight};
 use crate::name::Name;
-use crate::node::{Deployed, Node};
+use crate::node::{Deploy, DeployOutcome, Node};
 use crate::sandbox::logs::Line;
-use crate::schema::{DigestText, FunctionText, MomentText};
+use crate::schema::{DigestText, FunctionText, KeyText, MomentText};
+use crate::signature::Signature;
 
 fn find(node: &Node, tenant: &Name, name: &Name) -> Result<Arc<Function>, Problem> {
     node.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))
@@ -33,42 +36,84 @@ fn url(tenant: &str, function: &str) -> String {
     format!("/fn/{tenant}/{function}/")
 }
 
-/// `POST /v1/functions/{name}/revisions`
+/// The query of `POST /v1/functions/{name}/revisions`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeployQuery {
+    /// Percent of the traffic that the new revision gets.
+    #[serde(default = "DeployQuery::all")]
+    #[schemars(range(max = 100))]
+    traffic: u8,
+}
+
+impl DeployQuery {
+    fn all() -> u8 {
+        100
+    }
+
+    fn percent(query: Result<Asked<Self>, Problem>) -> Result<u8, Problem> {
+        let invalid =
+            |why| Problem::new(Code::InvalidRequest, format!("traffic is a percentage, 0 to 100{why}"));
+        let Asked(Self { traffic }) = query.map_err(|problem| invalid(format!(" ({})", problem.detail)))?;
+        if traffic > 100 { Err(invalid(String::new())) } else { Ok(traffic) }
+    }
+}
+
+/// `POST /v1/functions/{name}/revisions?traffic=100`
 pub async fn deploy(
     State(node): State<Arc<Node>>,
     tenant: Result<Tenant, Problem>,
     name: Result<FunctionName, Problem>,
+    by: Actor,
+    query: Result<Asked<DeployQuery>, Problem>,
+    condition: Result<Precondition, Problem>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let (Tenant(tenant), FunctionName(name)) = match tenant.and_then(|tenant| Ok((tenant, name?))) {
+    let signature = signature(&head.headers);
+    let meant =
+        tenant.and_then(|tenant| Ok((tenant, name?, DeployQuery::percent(query)?, condition?, signature?)));
+    let (Tenant(tenant), FunctionName(name), traffic, condition, signature) = match meant {
         Ok(meant) => meant,
         Err(problem) => return Err(upload::refused(problem, body).await),
     };
     let url = url(&tenant, &name);
     let (place, body) = upload::place(&node, body).await?;
     let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
+    let deploy = Deploy { config, component, traffic, signature, signed_by: None, by, condition };
     let function = name.clone();
     let deployed = whole(async move {
-        let deployed = node.deploy(&tenant, &function, config, component).await;
+        let deployed = node.deploy(&tenant, &function, deploy).await;
         drop(place);
         deployed
     })
     .await?;
-    let (status, record) = match deployed {
-        Deployed::New(record) => (StatusCode::CREATED, record),
-        Deployed::Same(record) => (StatusCode::OK, record),
+    let status = match deployed.outcome {
+        DeployOutcome::New => StatusCode::CREATED,
+        DeployOutcome::Same => StatusCode::OK,
     };
+    let record = deployed.record.revisions.last().ok_or_else(|| Problem::no_function(&name))?.clone();
     let body = DeployView {
         function: name.to_string(),
         revision: record.revision,
         digest: format!("sha256:{}", record.digest),
         bytes: record.bytes,
         imports: record.imports,
+        signed_by: record.signed_by,
         config: record.config,
+        traffic: deployed.record.traffic,
         url,
     };
-    Ok((status, Json(body)).into_response())
+    Ok(deployed.tag.on((status, Json(body))))
+}
+
+/// A deploy's signature, from the header `weir-signature`.
+fn signature(headers: &HeaderMap) -> Result<Option<Signature>, Problem> {
+    let Some(value) = headers.get("weir-signature") else { return Ok(None) };
+    let parsed = Signature::parse(value.to_str().unwrap_or_default());
+    parsed
+        .map(Some)
+        .map_err(|reason| Problem::new(Code::InvalidSignature, format!("weir-signature: {reason}")))
 }
 
 /// What became of a deploy.
@@ -85,7 +130,11 @@ pub struct DeployView {
     bytes: u64,
     /// The interfaces that the component imports.
     imports: Vec<String>,
+    /// The name of the tenant's key that the component is signed with; null where it is not.
+    signed_by: Option<String>,
     config: FunctionConfig,
+    /// How calls are shared out now.
+    traffic: Vec<Weight>,
     /// The path of its calls, on this server.
     url: String,
 }
@@ -129,7 +178,14 @@ pub struct FunctionView {
     summary: Summary,
     /// Oldest first.
     revisions: Vec<RevisionView>,
+    /// Each revision's weight; its share is that over the sum of all.
     traffic: Vec<Weight>,
+    /// The header by whose value callers stay with one revision; null if there is none.
+    sticky_header: Option<String>,
+    /// The revision that a rollback goes to that names none; null if there is none.
+    rollback_to: Option<u64>,
+    /// The host names that it is called by, beside its path.
+    hosts: Vec<String>,
 }
 
 /// A revision of a function.
@@ -151,9 +207,14 @@ pub struct RevisionView {
     bytes: u64,
     /// The interfaces that the component imports.
     imports: Vec<String>,
+    /// The name of the tenant's key that the component is signed with; null where it is not.
+    signed_by: Option<String>,
     config: FunctionConfig,
     #[schemars(with = "MomentText")]
     created: String,
+    /// The id of the key that deployed it; null on a server that asks for no keys, and of older deploys.
+    #[schemars(with = "Option<KeyText>")]
+    created_by: Option<String>,
 }
 
 /// What a start took, in milliseconds.
@@ -223,11 +284,19 @@ pub async fn show(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
-) -> Result<Json<FunctionView>, Problem> {
+) -> Result<Response, Problem> {
     let function = find(&node, &tenant, &name)?;
-    let record = node.record(&function).await?;
-    let revisions = record.revisions.into_iter().map(|record| revision(&function, record)).collect();
-    Ok(Json(FunctionView { summary: summary(&function), revisions, traffic: record.traffic }))
+    let kept = node.record(&function).await?;
+    let record = kept.record.clone();
+    let view = FunctionView {
+        summary: summary(&function),
+        rollback_to: record.rollback_target(),
+        revisions: record.revisions.into_iter().map(|record| revision(&function, record)).collect(),
+        traffic: record.traffic,
+        sticky_header: record.sticky_header,
+        hosts: node.hosts.of(&tenant, &name, &node.settings().http),
+    };
+    Ok(tagged(Some(&kept), Json(view)))
 }
 
 fn revision(function: &Function, record: RevisionRecord) -> RevisionView {
@@ -246,8 +315,10 @@ fn revision(function: &Function, record: RevisionRecord) -> RevisionView {
         digest: format!("sha256:{}", record.digest),
         bytes: record.bytes,
         imports: record.imports,
+        signed_by: record.signed_by,
         config: record.config,
         created: record.created,
+        created_by: record.created_by,
     }
 }
 
@@ -256,30 +327,11 @@ pub async fn delete(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
+    by: Actor,
+    condition: Precondition,
 ) -> Result<StatusCode, Problem> {
-    whole(async move { node.delete_function(&tenant, &name).await }).await?;
+    whole(async move { node.delete_function(&tenant, &name, &by, &condition).await }).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// How calls are split over revisions: at least one has a weight above 0.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Traffic {
-    #[schemars(length(min = 1))]
-    traffic: Vec<Weight>,
-}
-
-/// `PUT /v1/functions/{name}/traffic`
-pub async fn traffic(
-    State(node): State<Arc<Node>>,
-    Tenant(tenant): Tenant,
-    FunctionName(name): FunctionName,
-    request: Request,
-) -> Result<Json<Traffic>, Problem> {
-    let Traffic { traffic } = upload::json(&node, request).await?;
-    let answer = Traffic { traffic: traffic.clone() };
-    whole(async move { node.set_traffic(&tenant, &name, traffic).await }).await?;
-    Ok(Json(answer))
 }
 
 /// The query of `GET /v1/functions/{name}/logs`.
@@ -331,7 +383,7 @@ pub async fn logs(
         std::future::ready(event)
     });
     // A server that stops does not wait for its followers.
-    let new = new.take_until(node.stopping.clone().cancelled_owned());
+    let new = new.take_until(node.stop.ended.clone().cancelled_owned());
     let past = futures::stream::iter(recent)
         .filter_map(|line| std::future::ready(Event::default().json_data(line).ok()));
     let events = past.chain(new).map(Ok::<_, Infallible>);

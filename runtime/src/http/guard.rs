@@ -21,6 +21,7 @@ use super::openapi::Route;
 use super::problem::{Code, Problem};
 use super::upload::ReadToEnd;
 use crate::access::{Access, Principal, Right, Role, Wrong, is_token};
+use crate::audit::Actor;
 use crate::name::Name;
 use crate::node::Node;
 
@@ -85,7 +86,12 @@ struct Guard {
 async fn look(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     let Guard { node, needs } = guard;
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
-    match admit(&node, request.headers(), needs, peer) {
+    let mut actor = Actor {
+        from: Some(peer),
+        request: Actor::request(request.method(), request.uri().path()),
+        ..Actor::default()
+    };
+    match admit(&node, request.headers(), needs, peer, &mut actor) {
         Ok(principal) => {
             // Keys are ours: a function never sees one.
             if token(request.headers()).is_some() {
@@ -97,9 +103,24 @@ async fn look(State(guard): State<Guard>, mut request: Request, next: Next) -> R
             if let Some(principal) = principal {
                 request.extensions_mut().insert(principal);
             }
-            next.run(request).await
+            let changes = matches!(needs, Needs::Right(_)) && !request.method().is_safe();
+            if !changes {
+                return next.run(request).await;
+            }
+            request.extensions_mut().insert(actor.clone());
+            let response = next.run(request).await;
+            if let Some(code) = response.extensions().get::<Code>() {
+                node.refused(&actor, *code).await;
+            }
+            response
         }
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            // Who sends no key of ours has nothing to be told of, and addresses that are wrong too often have been.
+            if token(request.headers()).is_some() && problem.code != Code::TooManyFailures {
+                node.refused(&actor, problem.code).await;
+            }
+            problem.into_response()
+        }
     }
 }
 
@@ -112,14 +133,22 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     })
 }
 
-/// Who asks, if that is known, and may.
-fn admit(node: &Node, headers: &HeaderMap, needs: Needs, peer: IpAddr) -> Result<Option<Principal>, Problem> {
+/// Who asks, if that is known, and may. What is found out on the way is noted in `actor`.
+fn admit(
+    node: &Node,
+    headers: &HeaderMap,
+    needs: Needs,
+    peer: IpAddr,
+    actor: &mut Actor,
+) -> Result<Option<Principal>, Problem> {
     if needs == Needs::Nothing {
         return Ok(None);
     }
     let (keys, failures) = match &node.access {
         Access::Dev(tenant) => {
             let role = Role::Operator;
+            actor.role = Some(role);
+            actor.tenant = Some(tenant.to_string());
             return Ok(Some(Principal { key: None, role, tenant: Some(tenant.clone()), functions: None }));
         }
         Access::Keys { keys, failures } => (keys, failures),
@@ -142,6 +171,9 @@ fn admit(node: &Node, headers: &HeaderMap, needs: Needs, peer: IpAddr) -> Result
             return Err(Problem::new(Code::Unauthorized, wrong.to_string()));
         }
     };
+    actor.key = principal.key.as_deref().map(str::to_owned);
+    actor.role = Some(principal.role);
+    actor.tenant = meant(&principal, headers).ok().flatten().map(|tenant| tenant.to_string());
     if let Some(tenant) = &principal.tenant
         && !node.is_active(tenant)
     {
@@ -165,6 +197,14 @@ pub fn forbidden(principal: &Principal) -> Problem {
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Principal {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(no_key)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Actor {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {

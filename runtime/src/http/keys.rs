@@ -16,6 +16,7 @@ use super::problem::{Code, Problem};
 use super::query::{Asked, PageLimit};
 use super::{KeyId, upload, whole};
 use crate::access::{KeyRecord, Keys, Principal, Role, Token};
+use crate::audit::Actor;
 use crate::name::Name;
 use crate::node::Node;
 use crate::schema::{FunctionText, KeyText, MomentText, SpanText, TenantText};
@@ -93,7 +94,7 @@ pub struct KeyView {
     /// Null for one that is not.
     #[schemars(with = "Option<MomentText>")]
     revoked: Option<String>,
-    /// In this run of the server; absent where it was not.
+    /// Absent where it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<MomentText>")]
     last_used: Option<String>,
@@ -132,9 +133,10 @@ pub struct KeyQuery {
     revoked: Option<bool>,
 }
 
-fn view(record: KeyRecord, used: Option<u64>) -> KeyView {
-    let moment = |seconds| {
-        humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
+fn view(record: KeyRecord, used: Option<i64>) -> KeyView {
+    let moment = |seconds: i64| {
+        humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + Duration::from_secs(seconds.unsigned_abs()))
+            .to_string()
     };
     KeyView {
         prefix: format!("weir_{}_", record.id),
@@ -165,13 +167,13 @@ pub async fn list(
             && query.revoked.is_none_or(|revoked| key.record.revoked.is_some() == revoked)
     });
     // In the order that they are listed in.
-    let place = |(record, _): &(KeyRecord, Option<u64>)| format!("{}_{}", record.created, record.id);
+    let place = |(record, _): &(KeyRecord, Option<i64>)| format!("{}_{}", record.created, record.id);
     let (page, next) = query.limit.page(listed, query.after, place);
     Ok(Json(KeyList { keys: page.into_iter().map(|(record, used)| view(record, used)).collect(), next }))
 }
 
 /// `POST /v1/keys`
-pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Response, Problem> {
+pub async fn make(State(node): State<Arc<Node>>, by: Actor, request: Request) -> Result<Response, Problem> {
     let (principal, tenant) = asker(&request)?;
     keys(&node)?;
     let headers = request.headers().clone();
@@ -214,7 +216,7 @@ pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Res
         record.expire_in(time);
     }
     let made = async move {
-        let made = node.make_key(record).await;
+        let made = node.make_key(record, &by).await;
         note(claim, &made);
         made
     };
@@ -226,6 +228,7 @@ pub async fn make(State(node): State<Arc<Node>>, request: Request) -> Result<Res
 pub async fn rotate(
     State(node): State<Arc<Node>>,
     KeyId(id): KeyId,
+    by: Actor,
     request: Request,
 ) -> Result<Response, Problem> {
     let (principal, tenant) = asker(&request)?;
@@ -234,8 +237,7 @@ pub async fn rotate(
     let rotation: Rotation = upload::json(&node, request).await?;
     let claim = node.once.claim(&principal, &headers, &("rotate", &id, tenant.as_deref(), &rotation))?;
     let rotated = async move {
-        let by = principal.key.as_deref();
-        let made = node.rotate_key(&id, tenant.as_ref(), rotation.overlap, by).await;
+        let made = node.rotate_key(&id, tenant.as_ref(), rotation.overlap, &by).await;
         note(claim, &made);
         made
     };
@@ -247,11 +249,12 @@ pub async fn rotate(
 pub async fn revoke(
     State(node): State<Arc<Node>>,
     KeyId(id): KeyId,
+    by: Actor,
     request: Request,
 ) -> Result<StatusCode, Problem> {
     let (_, tenant) = asker(&request)?;
     keys(&node)?;
-    whole(async move { node.revoke_key(&id, tenant.as_ref()).await }).await?;
+    whole(async move { node.revoke_key(&id, tenant.as_ref(), &by).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -5,11 +5,15 @@
 //! tls.rs         the server's certificate
 //! guard.rs       what each route asks for, and the look at a request's key
 //! call.rs        a call of a function, down to its sandbox and back
-//! functions.rs   deploy, list, status, traffic, logs, delete
+//! functions.rs   deploy, list, status, logs, delete
+//! traffic.rs     which revisions get a function's calls
 //! models.rs      upload, configure, list, signature, delete
 //! tenants.rs     what tenants may have
 //! keys.rs        who may come in
+//! audit.rs       who changed what
+//! backup.rs      a copy of what is kept
 //! devices.rs     what the devices do, and for whom
+//! precondition.rs changes of what is as the client knows it
 //! upload.rs      bodies: those that go to disk, and JSON
 //! openapi.rs     the description of all routes, made of their types
 //! operations.rs  what each route reads and gives
@@ -18,6 +22,8 @@
 //! problem.rs     every refusal's shape
 //! ```
 
+mod audit;
+mod backup;
 mod call;
 mod devices;
 mod functions;
@@ -27,11 +33,13 @@ mod keys;
 mod models;
 mod openapi;
 mod operations;
+pub mod precondition;
 pub mod problem;
 mod query;
 pub mod serve;
 mod tenants;
 pub mod tls;
+mod traffic;
 mod upload;
 
 use std::sync::{Arc, LazyLock};
@@ -78,7 +86,13 @@ pub fn routes(settings: &Settings) -> Routes {
             needs(Right::Deploy),
             post(functions::deploy).layer(deploys),
         )
-        .on("PUT", "/v1/functions/{name}/traffic", needs(Right::Deploy), put(functions::traffic).layer(small))
+        .on("PUT", "/v1/functions/{name}/traffic", needs(Right::Deploy), put(traffic::set).layer(small))
+        .on(
+            "POST",
+            "/v1/functions/{name}/rollback",
+            needs(Right::Deploy),
+            post(traffic::rollback).layer(small),
+        )
         .on("GET", "/v1/functions/{name}/logs", needs(Right::Read), get(functions::logs))
         .on("GET", "/v1/models", needs(Right::Read), get(models::list))
         .on("GET", "/v1/models/{name}", needs(Right::Read), get(models::show))
@@ -92,13 +106,15 @@ pub fn routes(settings: &Settings) -> Routes {
         .on("POST", "/v1/keys", needs(Right::Manage), post(keys::make).layer(small))
         .on("DELETE", "/v1/keys/{id}", needs(Right::Manage), delete(keys::revoke))
         .on("POST", "/v1/keys/{id}/rotate", needs(Right::Manage), post(keys::rotate).layer(small))
+        .on("GET", "/v1/audit", needs(Right::Manage), get(audit::list))
         .on("GET", "/v1/devices", needs(Right::Observe), get(devices::show))
+        .on("POST", "/v1/backup", needs(Right::Operate), post(backup::make))
         .on("ANY", "/fn/{*call}", Needs::Call, any(call::call))
 }
 
 /// What serves all routes, with their methods, `ANY` for all, and paths.
 pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
-    let routes = routes(&node.settings);
+    let routes = routes(&node.settings());
     let list = routes.list().into_iter().map(|(method, path, _)| (method, path)).collect();
     let router = routes
         .guarded(&node)
@@ -122,8 +138,11 @@ async fn description() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str())
 }
 
-/// `GET /readyz`: whether the server takes changes. Calls of what is deployed are served also when it does not.
+/// `GET /readyz`: whether the server takes changes, and goes on. Calls of what is deployed are served also when it says no.
 async fn ready(State(node): State<Arc<Node>>) -> Result<&'static str, Problem> {
+    if node.stop.asked.is_cancelled() {
+        return Err(Problem::new(Code::Stopping, "the server stops; send requests elsewhere"));
+    }
     match node.store.can_write().await {
         Ok(()) => Ok("ok\n"),
         Err(_) => {

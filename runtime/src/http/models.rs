@@ -5,17 +5,19 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_gpu::{Format, ResidentGraph, SYSTEM};
 
 use super::guard::Tenant;
+use super::precondition::{Precondition, tagged};
 use super::problem::{Code, Problem};
 use super::query::{Asked, PageLimit};
 use super::{ModelName, upload, whole};
 use crate::access::{Principal, Right};
+use crate::audit::Actor;
 use crate::model::{Model, ModelConfig, SpecRecord, Visibility};
 use crate::name::Name;
 use crate::node::Node;
@@ -105,22 +107,25 @@ pub async fn upload(
     tenant: Result<Tenant, Problem>,
     name: Result<ModelName, Problem>,
     query: Result<Asked<UploadQuery>, Problem>,
+    by: Actor,
+    condition: Result<Precondition, Problem>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (Tenant(tenant), (name, format)) = match tenant.and_then(|tenant| Ok((tenant, meant(name, query)?))) {
+    let meant = tenant.and_then(|tenant| Ok((tenant, meant(name, query)?, condition?)));
+    let (Tenant(tenant), (name, format), condition) = match meant {
         Ok(meant) => meant,
         Err(problem) => return Err(upload::refused(problem, body).await),
     };
     let (place, body) = upload::place(&node, body).await?;
     let upload = upload::model(&node, body).await?;
     let change = Arc::clone(&node);
-    let model = whole(async move {
-        let model = change.put_model(&tenant, &name, format, upload).await;
+    let (model, tag) = whole(async move {
+        let model = change.put_model(&tenant, &name, format, upload, &by, &condition).await;
         drop(place);
         model
     })
     .await?;
-    Ok((StatusCode::CREATED, Json(view(&model, &node.service.stats().resident))).into_response())
+    Ok(tag.on((StatusCode::CREATED, Json(view(&model, &node.service.stats().resident)))))
 }
 
 /// `PUT /v1/models/{name}/config`
@@ -129,16 +134,19 @@ pub async fn configure(
     Tenant(tenant): Tenant,
     principal: Principal,
     ModelName(name): ModelName,
+    by: Actor,
+    condition: Precondition,
     request: Request,
-) -> Result<Json<ModelView>, Problem> {
+) -> Result<Response, Problem> {
     let config: ModelConfig = upload::json(&node, request).await?;
     if config.is_public() && !principal.may(Right::Operate) {
         let detail = "visibility: only the operator makes a model public";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let change = Arc::clone(&node);
-    let model = whole(async move { change.configure_model(&tenant, &name, config).await }).await?;
-    Ok(Json(view(&model, &node.service.stats().resident)))
+    let (model, tag) =
+        whole(async move { change.configure_model(&tenant, &name, config, &by, &condition).await }).await?;
+    Ok(tag.on(Json(view(&model, &node.service.stats().resident))))
 }
 
 /// The model that an upload is for, and its format.
@@ -185,9 +193,11 @@ pub async fn show(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     ModelName(name): ModelName,
-) -> Result<Json<ModelView>, Problem> {
+) -> Result<Response, Problem> {
     let model = node.models.find(&tenant, &name).ok_or_else(|| Problem::no_model(&name))?;
-    Ok(Json(view(&model, &node.service.stats().resident)))
+    let answer = Json(view(&model, &node.service.stats().resident));
+    let kept = node.kept_model(&model.record.tenant, &name).await?;
+    Ok(tagged(kept.as_ref(), answer))
 }
 
 /// `DELETE /v1/models/{name}`
@@ -195,7 +205,9 @@ pub async fn delete(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     ModelName(name): ModelName,
+    by: Actor,
+    condition: Precondition,
 ) -> Result<StatusCode, Problem> {
-    whole(async move { node.delete_model(&tenant, &name).await }).await?;
+    whole(async move { node.delete_model(&tenant, &name, &by, &condition).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

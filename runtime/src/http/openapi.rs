@@ -29,6 +29,7 @@ const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "
 pub enum Takes {
     Nothing,
     Json(Make),
+    JsonOrNothing(Make),
     /// Bytes of this type, or a form with these fields.
     Deploy(Make),
     Bytes,
@@ -43,6 +44,10 @@ pub struct Operation {
     /// Whether it is about a tenant's things, or may be: whether one that must be named is not.
     tenant: Option<bool>,
     once: bool,
+    /// Whether its answer has the tag of what is kept, and whether it can be asked for on condition of that.
+    tagged: bool,
+    conditional: bool,
+    signed: bool,
     gives: Vec<Answer>,
     problems: Vec<Code>,
 }
@@ -59,7 +64,8 @@ struct Answer {
 impl Operation {
     pub fn new(id: &'static str, what: &'static str) -> Self {
         let (query, takes, gives) = (None, Takes::Nothing, vec![]);
-        Self { id, what, query, takes, tenant: None, once: false, gives, problems: vec![] }
+        let (tenant, once, tagged, conditional, signed) = (None, false, false, false, false);
+        Self { id, what, query, takes, tenant, once, tagged, conditional, signed, gives, problems: vec![] }
     }
 
     /// It is about a tenant's things.
@@ -79,6 +85,13 @@ impl Operation {
         self.fails(&[Code::InvalidRequest])
     }
 
+    /// It may read JSON.
+    pub fn may_take<T: JsonSchema>(self) -> Self {
+        let mut takes = self.takes::<T>();
+        takes.takes = Takes::JsonOrNothing(|generator| generator.subschema_for::<T>());
+        takes
+    }
+
     /// It reads JSON.
     pub fn takes<T: JsonSchema>(self) -> Self {
         self.reads(Takes::Json(|generator| generator.subschema_for::<T>()))
@@ -94,6 +107,24 @@ impl Operation {
     pub fn once(mut self) -> Self {
         self.once = true;
         self.fails(&[Code::InvalidRequest, Code::Conflict, Code::IdempotencyMismatch])
+    }
+
+    /// Its answer has the tag of what is kept.
+    pub fn tagged(mut self) -> Self {
+        self.tagged = true;
+        self
+    }
+
+    /// It is done only if what is kept is as the request says.
+    pub fn conditional(mut self) -> Self {
+        self.conditional = true;
+        self.fails(&[Code::InvalidRequest, Code::PreconditionFailed])
+    }
+
+    /// What it reads may be signed.
+    pub fn signed(mut self) -> Self {
+        self.signed = true;
+        self.fails(&[Code::InvalidSignature])
     }
 
     /// It changes what is kept.
@@ -168,7 +199,9 @@ impl Operation {
         });
         let content = match self.takes {
             Takes::Nothing => None,
-            Takes::Json(make) => Some(json!({ "application/json": { "schema": make(generator) } })),
+            Takes::Json(make) | Takes::JsonOrNothing(make) => {
+                Some(json!({ "application/json": { "schema": make(generator) } }))
+            }
             Takes::Deploy(make) => Some(json!({
                 "application/wasm": { "schema": {} },
                 "application/octet-stream": { "schema": {} },
@@ -188,8 +221,8 @@ impl Operation {
             Takes::Bytes => Some(json!({ "application/octet-stream": { "schema": {} } })),
         };
         if let (Some(content), Some(fields)) = (content, operation.as_object_mut()) {
-            // A function may be called without a body; all others that read one need it.
-            let required = needs != Needs::Call;
+            // A function may be called without a body.
+            let required = needs != Needs::Call && !matches!(self.takes, Takes::JsonOrNothing(_));
             fields.insert("requestBody".to_owned(), json!({ "required": required, "content": content }));
         }
         operation
@@ -231,14 +264,27 @@ impl Operation {
             let schema = json!(generator.subschema_for::<TenantText>());
             parameters.push(json!({ "name": TENANT, "in": "header", "description": what, "schema": schema }));
         }
+        let mut header = |name: &str, what: &str, pattern: &str| {
+            let schema = json!({ "type": "string", "pattern": pattern });
+            parameters.push(json!({ "name": name, "in": "header", "description": what, "schema": schema }));
+        };
+        if self.conditional {
+            let tags = "^([*]|(W/)?\"[!#-+.-~-]{0,100}\"(, (W/)?\"[!#-+.-~-]{0,100}\"){0,9})$";
+            header(
+                "If-Match",
+                "It is done only if it is there with one of these tags, or with any: `*`.",
+                tags,
+            );
+            header("If-None-Match", "It is done only if it is not there.", "^[*]$");
+        }
+        if self.signed {
+            let what = "An ed25519 signature of the component by a key of the tenant's, in base64.";
+            header("weir-signature", what, "^[A-Za-z0-9+/]{85}[AQgw]==$");
+        }
         if self.once {
-            parameters.push(json!({
-                "name": idempotency::HEADER,
-                "in": "header",
-                "description": "Of requests with the same text here, one is done; for a day, and until the server's next \
-                                start. That it was done is answered with 409, and what it made.",
-                "schema": { "type": "string", "pattern": idempotency::PATTERN },
-            }));
+            let what = "Of requests with the same text here, one is done; for a day, and until the server's next start. That it \
+                        was done is answered with 409, and what it made.";
+            header(idempotency::HEADER, what, idempotency::PATTERN);
         }
         parameters
     }
@@ -247,6 +293,11 @@ impl Operation {
         let mut responses = Map::new();
         for Answer { status, what, contents } in &self.gives {
             let mut response = json!({ "description": what });
+            if let (true, Some(fields)) = (self.tagged, response.as_object_mut()) {
+                let tag =
+                    json!({ "description": "The tag of what is kept.", "schema": { "type": "string" } });
+                fields.insert("headers".to_owned(), json!({ "ETag": tag }));
+            }
             if let (false, Some(fields)) = (contents.is_empty(), response.as_object_mut()) {
                 let content: Map<String, Value> = contents
                     .iter()

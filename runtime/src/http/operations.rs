@@ -1,12 +1,16 @@
 //! What each route does, for the description: one entry per route of the router.
 
+use super::audit::{AuditLog, AuditQuery};
 use super::devices::Devices;
-use super::functions::{DeployView, FunctionList, FunctionQuery, FunctionView, LogQuery, LogView, Traffic};
+use super::functions::{
+    DeployQuery, DeployView, FunctionList, FunctionQuery, FunctionView, LogQuery, LogView,
+};
 use super::keys::{KeyList, KeyQuery, MadeKey, Rotation, Wanted};
 use super::models::{ModelList, ModelQuery, ModelView, UploadQuery};
 use super::openapi::{Operation, Takes};
 use super::problem::Code;
 use super::tenants::{TenantList, TenantQuery, TenantView};
+use super::traffic::{Rollback, Split, TrafficView};
 use crate::function::FunctionConfig;
 use crate::model::ModelConfig;
 use crate::tenant::ShareConfig;
@@ -14,6 +18,20 @@ use crate::tenant::ShareConfig;
 /// What goes wrong while an upload is opened.
 const OPENING: &[Code] =
     &[Code::ServerOverloaded, Code::PreparationTimeout, Code::PreparationMemory, Code::PreparationFailed];
+
+/// What goes wrong while a revision is tried, before it gets calls.
+const TRYING: &[Code] = &[
+    Code::FunctionFailed,
+    Code::MemoryLimit,
+    Code::TableLimit,
+    Code::InstanceLimit,
+    Code::StackLimit,
+    Code::CpuLimit,
+    Code::HostMemoryLimit,
+    Code::ResourceLimit,
+    Code::NodeMemory,
+    Code::RequestTimeout,
+];
 
 /// Methods, `ANY` for all, and paths as the router has them, and what is done there.
 pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
@@ -29,7 +47,7 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
             "/readyz",
             does("readiness", "Whether the server takes changes")
                 .gives_as::<String>("200", "It does", "text/plain")
-                .fails(&[Code::StorageUnavailable]),
+                .fails(&[Code::StorageUnavailable, Code::Stopping]),
         ),
         (
             "GET",
@@ -59,6 +77,7 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
             does("show-function", "A function, its revisions and traffic")
                 .of_tenant()
                 .gives::<FunctionView>("200", "The function")
+                .tagged()
                 .fails(&[Code::StorageUnavailable]),
         ),
         (
@@ -67,28 +86,55 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
             does("delete-function", "Delete a function; calls that run go on to their end")
                 .of_tenant()
                 .changes()
+                .conditional()
                 .gives_nothing("It is gone"),
         ),
         (
             "POST",
             "/v1/functions/{name}/revisions",
-            does("deploy", "Make a component a function's newest revision, with all of its traffic")
+            does("deploy", "Make a component a function's newest revision")
                 .of_tenant()
+                .asks::<DeployQuery>()
+                .signed()
+                .conditional()
+                .tagged()
                 .reads(Takes::Deploy(|generator| generator.subschema_for::<FunctionConfig>()))
                 .changes()
                 .gives::<DeployView>("201", "A new revision")
                 .gives::<DeployView>("200", "The newest revision is the same; nothing has changed")
                 .fails(OPENING)
-                .fails(&[Code::InvalidConfig, Code::InvalidComponent, Code::UnsupportedMediaType]),
+                .fails(&[Code::InvalidConfig, Code::InvalidComponent, Code::UnsupportedMediaType])
+                .fails(&[Code::PolicyViolation, Code::Conflict, Code::StartFailed, Code::StartTimeout])
+                .fails(TRYING),
         ),
         (
             "PUT",
             "/v1/functions/{name}/traffic",
             does("split-traffic", "Set how calls are split over a function's revisions")
                 .of_tenant()
-                .takes::<Traffic>()
+                .takes::<Split>()
                 .changes()
-                .gives::<Traffic>("200", "The split"),
+                .conditional()
+                .tagged()
+                .gives::<TrafficView>("200", "The split")
+                .fails(&[Code::StartFailed, Code::StartTimeout, Code::ServerOverloaded])
+                .fails(TRYING),
+        ),
+        (
+            "POST",
+            "/v1/functions/{name}/rollback",
+            does(
+                "roll-back",
+                "Give all of a function's traffic to the revision that had it before, or to another",
+            )
+            .of_tenant()
+            .may_take::<Rollback>()
+            .changes()
+            .conditional()
+            .tagged()
+            .gives::<TrafficView>("200", "The split")
+            .fails(&[Code::Conflict, Code::StartFailed, Code::StartTimeout, Code::ServerOverloaded])
+            .fails(TRYING),
         ),
         (
             "GET",
@@ -113,7 +159,9 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
             "/v1/models/{name}",
             does("show-model", "A model: signature, configuration, and where it is in memory")
                 .of_tenant()
-                .gives::<ModelView>("200", "The model"),
+                .gives::<ModelView>("200", "The model")
+                .tagged()
+                .fails(&[Code::StorageUnavailable]),
         ),
         (
             "PUT",
@@ -123,6 +171,8 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
                 .asks::<UploadQuery>()
                 .reads(Takes::Bytes)
                 .changes()
+                .conditional()
+                .tagged()
                 .gives::<ModelView>("201", "The model")
                 .fails(OPENING)
                 .fails(&[Code::InvalidModel, Code::UnsupportedFormat, Code::ModelMemory])
@@ -134,6 +184,7 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
             does("delete-model", "Delete a model that no function may use")
                 .of_tenant()
                 .changes()
+                .conditional()
                 .gives_nothing("It is gone")
                 .fails(&[Code::ModelInUse]),
         ),
@@ -144,6 +195,8 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
                 .of_tenant()
                 .takes::<ModelConfig>()
                 .changes()
+                .conditional()
+                .tagged()
                 .gives::<ModelView>("200", "The model")
                 .fails(&[Code::ModelInUse]),
         ),
@@ -159,7 +212,8 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
             "/v1/tenants/{name}",
             does("show-tenant", "What holds for a tenant")
                 .gives::<TenantView>("200", "The tenant")
-                .fails(&[Code::NotFound]),
+                .tagged()
+                .fails(&[Code::NotFound, Code::StorageUnavailable]),
         ),
         (
             "PUT",
@@ -167,6 +221,8 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
             does("set-tenant", "Make a tenant, or set what it may have; what is absent is the default again")
                 .takes::<ShareConfig>()
                 .changes()
+                .conditional()
+                .tagged()
                 .gives::<TenantView>("200", "The tenant"),
         ),
         (
@@ -205,6 +261,23 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
                 .once()
                 .changes()
                 .gives::<MadeKey>("201", "The new key"),
+        ),
+        (
+            "GET",
+            "/v1/audit",
+            does("read-audit-log", "Who changed what: the newest entries, or those after one")
+                .of_tenant_or_none()
+                .asks::<AuditQuery>()
+                .gives::<AuditLog>("200", "A part of the log, oldest first")
+                .fails(&[Code::StorageUnavailable]),
+        ),
+        (
+            "POST",
+            "/v1/backup",
+            does("back-up", "A copy of all that is kept, as of now")
+                .gives_as::<serde_json::Value>("200", "A tar archive", "application/x-tar")
+                .changes()
+                .fails(&[Code::ServerOverloaded]),
         ),
         (
             "GET",

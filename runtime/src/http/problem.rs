@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::function::StartError;
 use crate::limits::Exceeded;
+use crate::policy::Violation;
 use crate::preparation::Unprepared;
 use crate::store::StoreError;
 
@@ -26,6 +27,7 @@ pub enum Code {
     RateLimited,
     Conflict,
     IdempotencyMismatch,
+    PreconditionFailed,
     NotFound,
     MethodNotAllowed,
     InvalidName,
@@ -35,6 +37,8 @@ pub enum Code {
     UploadTimeout,
     InvalidConfig,
     InvalidComponent,
+    InvalidSignature,
+    PolicyViolation,
     InvalidModel,
     UnsupportedFormat,
     ModelInUse,
@@ -68,6 +72,7 @@ pub enum Code {
     OperatorCost,
     StorageFull,
     StorageUnavailable,
+    Stopping,
     Internal,
 }
 
@@ -81,6 +86,11 @@ struct Row {
 }
 
 impl Code {
+    /// The stable name.
+    pub fn name(self) -> &'static str {
+        self.row().code
+    }
+
     fn row(self) -> Row {
         let row = |status, code, title| Row { status, code, title, retry_after: None };
         let later = |status, code, title, seconds| Row { status, code, title, retry_after: Some(seconds) };
@@ -115,6 +125,11 @@ impl Code {
                 "idempotency_mismatch",
                 "The idempotency key stands for another request",
             ),
+            Self::PreconditionFailed => row(
+                StatusCode::PRECONDITION_FAILED,
+                "precondition_failed",
+                "It is not as the request says it must be",
+            ),
             Self::NotFound => row(StatusCode::NOT_FOUND, "not_found", "There is no such thing"),
             Self::MethodNotAllowed => row(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -144,6 +159,15 @@ impl Code {
                 "invalid_component",
                 "The component cannot be a function",
             ),
+            Self::InvalidSignature => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "invalid_signature",
+                "The signature is not one of these bytes by a key of the tenant",
+            ),
+            // It is understood, and could be deployed: for this tenant it may not.
+            Self::PolicyViolation => {
+                row(StatusCode::FORBIDDEN, "policy_violation", "The operator's policy does not allow it")
+            }
             Self::InvalidModel => {
                 row(StatusCode::UNPROCESSABLE_ENTITY, "invalid_model", "The model cannot be prepared")
             }
@@ -284,13 +308,14 @@ impl Code {
                 "The server's disk does not take changes",
                 5,
             ),
+            Self::Stopping => later(StatusCode::SERVICE_UNAVAILABLE, "stopping", "The server stops", 5),
             Self::Internal => row(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed"),
         }
     }
 }
 
 impl Code {
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 55] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
@@ -299,6 +324,7 @@ impl Code {
         Self::RateLimited,
         Self::Conflict,
         Self::IdempotencyMismatch,
+        Self::PreconditionFailed,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::InvalidName,
@@ -308,6 +334,8 @@ impl Code {
         Self::UploadTimeout,
         Self::InvalidConfig,
         Self::InvalidComponent,
+        Self::InvalidSignature,
+        Self::PolicyViolation,
         Self::InvalidModel,
         Self::UnsupportedFormat,
         Self::ModelInUse,
@@ -341,13 +369,9 @@ impl Code {
         Self::OperatorCost,
         Self::StorageFull,
         Self::StorageUnavailable,
+        Self::Stopping,
         Self::Internal,
     ];
-
-    /// The stable name.
-    pub fn name(self) -> &'static str {
-        self.row().code
-    }
 
     pub fn status(self) -> StatusCode {
         self.row().status
@@ -363,11 +387,20 @@ impl Code {
 pub struct Problem {
     pub code: Code,
     pub detail: String,
+    /// The rules of the operator's policy that it is about. Only of [`Code::PolicyViolation`].
+    pub violations: Vec<Violation>,
 }
 
 impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into() }
+        Self { code, detail: detail.into(), violations: vec![] }
+    }
+
+    /// What the operator's policy has against a deploy: all of it.
+    pub fn policy(violations: Vec<Violation>) -> Self {
+        let all: Vec<String> = violations.iter().map(Violation::to_string).collect();
+        let detail = format!("the operator's policy does not allow it: {}", all.join("; "));
+        Self { violations, ..Self::new(Code::PolicyViolation, detail) }
     }
 
     /// What went wrong is for the operator's log; the client learns that it did.
@@ -420,6 +453,10 @@ pub struct ProblemView {
     detail: String,
     /// Whether the same request may succeed later; `Retry-After` says when to try.
     retryable: bool,
+    /// The rules of the operator's policy that a deploy does not keep; absent for all else.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    violations: Vec<Violation>,
 }
 
 impl fmt::Display for Problem {
@@ -438,8 +475,10 @@ impl IntoResponse for Problem {
             code,
             detail: self.detail,
             retryable: retry_after.is_some(),
+            violations: self.violations,
         };
         let mut response = (status, Json(body)).into_response();
+        response.extensions_mut().insert(self.code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if status == StatusCode::UNAUTHORIZED {

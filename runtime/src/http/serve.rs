@@ -1,7 +1,7 @@
 //! Connections: as many as may be at one time, none of which can be held open by doing nothing.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +26,12 @@ use crate::node::Node;
 /// Descriptors that are not for connections: files, pipes, mapped artifacts.
 const OTHER_FILES: u64 = 1000;
 
-/// Takes connections until the node is told to stop; then those under way have the stop timeout to end.
+/// How long connections that are cut may take to be gone.
+const CUTTING: Duration = Duration::from_secs(2);
+
+/// Takes connections until the node stops; then requests under way have the stop timeout to end, and what is left is cut.
 pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, node: Arc<Node>, router: Router) {
-    let connections = Arc::new(Semaphore::new(most_connections(node.settings.http.connections.get())));
+    let connections = Arc::new(Semaphore::new(most_connections(node.settings().http.connections.get())));
     let graceful = GracefulShutdown::new();
     loop {
         let next = async {
@@ -48,12 +51,19 @@ pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, node: Arc<No
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
-            () = node.stopping.cancelled() => break,
+            () = node.stop.ended.cancelled() => break,
         }
     }
     drop(listener);
-    if tokio::time::timeout(node.settings.stop_timeout, graceful.shutdown()).await.is_err() {
-        tracing::warn!("requests under way did not end in time and are broken off");
+    let mut all_ended = pin!(graceful.shutdown());
+    tokio::select! {
+        () = &mut all_ended => return,
+        () = tokio::time::sleep(node.settings().stop_timeout) => node.stop.cut.cancel(),
+        () = node.stop.cut.cancelled() => {}
+    }
+    tracing::warn!("requests under way did not end in time and are cut");
+    if tokio::time::timeout(CUTTING, all_ended).await.is_err() {
+        tracing::warn!("connections are left to the end of the process");
     }
 }
 
@@ -75,7 +85,8 @@ impl Connection {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "nodelay is not set");
         }
-        let config = &node.settings.http;
+        let settings = node.settings();
+        let config = &settings.http;
         let mut stream = TimeoutStream::new(stream);
         // A client that does not read its answer.
         stream.set_write_timeout(Some(config.write_timeout));
@@ -84,6 +95,8 @@ impl Connection {
             .header_read_timeout(config.head_timeout)
             .max_header_size(config.head_bytes.as_usize());
         let (patience, counted) = (config.head_timeout, node.telemetry.connection());
+        let cut = node.stop.cut.clone();
+        let node = Arc::clone(node);
         let Self { peer, permit, watcher } = self;
         tokio::spawn(async move {
             let wire: Pin<Box<dyn Wire>> = match tls {
@@ -94,18 +107,22 @@ impl Connection {
                     Err(_) => return tracing::debug!("a connection took too long to come to be"),
                 },
             };
-            let service = From { peer, inner: TowerToHyperService::new(router) };
-            if let Err(error) = watcher.watch(http.serve_connection(TokioIo::new(wire), service)).await {
-                tracing::debug!(%error, "a connection broke off");
+            let service = From { peer, node, inner: TowerToHyperService::new(router) };
+            let connection = watcher.watch(http.serve_connection(TokioIo::new(wire), service));
+            match cut.run_until_cancelled(connection).await {
+                None => tracing::debug!("a connection is cut"),
+                Some(Err(error)) => tracing::debug!(%error, "a connection broke off"),
+                Some(Ok(())) => {}
             }
             drop((permit, counted));
         });
     }
 }
 
-/// Says of each request where it came from.
+/// Says of each request where it came from, and sends it to the function whose host it names.
 struct From<S> {
     peer: Peer,
+    node: Arc<Node>,
     inner: S,
 }
 
@@ -116,6 +133,10 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for From<S> {
 
     fn call(&self, mut request: Request<Incoming>) -> S::Future {
         request.extensions_mut().insert(self.peer);
+        let settings = self.node.settings();
+        if let Some(uri) = self.node.hosts.rewrite(request.uri(), request.headers(), &settings.http) {
+            *request.uri_mut() = uri;
+        }
         self.inner.call(request)
     }
 }

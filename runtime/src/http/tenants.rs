@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Request, State};
+use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::precondition::{Precondition, tagged};
 use super::problem::Problem;
 use super::query::{Asked, PageLimit};
 use super::{TenantName, upload, whole};
 use crate::access::{Principal, Right};
+use crate::audit::Actor;
 use crate::function::Class;
 use crate::node::Node;
 use crate::schema::TenantText;
@@ -104,22 +107,26 @@ pub async fn show(
     State(node): State<Arc<Node>>,
     principal: Principal,
     TenantName(name): TenantName,
-) -> Result<Json<TenantView>, Problem> {
+) -> Result<Response, Problem> {
     let is_theirs = principal.tenant.as_ref().is_none_or(|tenant| *tenant == name);
-    match (is_theirs || principal.may(Right::Operate)) && node.tenants().contains(&*name) {
-        true => Ok(Json(view(&node, &name))),
-        false => Err(Problem::no_tenant(&name)),
+    if !(is_theirs || principal.may(Right::Operate)) || !node.tenants().contains(&*name) {
+        return Err(Problem::no_tenant(&name));
     }
+    let answer = Json(view(&node, &name));
+    let kept = node.kept_tenant(&name).await?;
+    Ok(tagged(kept.as_ref(), answer))
 }
 
 /// `PUT /v1/tenants/{name}`: what the body does not have is the operator's default again.
 pub async fn set(
     State(node): State<Arc<Node>>,
     TenantName(name): TenantName,
+    by: Actor,
+    condition: Precondition,
     request: Request,
-) -> Result<Json<TenantView>, Problem> {
+) -> Result<Response, Problem> {
     let share: ShareConfig = upload::json(&node, request).await?;
     let (change, tenant) = (Arc::clone(&node), name.clone());
-    whole(async move { change.set_share(&tenant, share).await }).await?;
-    Ok(Json(view(&node, &name)))
+    let tag = whole(async move { change.set_share(&tenant, share, &by, &condition).await }).await?;
+    Ok(tag.on(Json(view(&node, &name))))
 }

@@ -114,7 +114,7 @@ pub async fn in_time<T>(
     node: &Node,
     receives: impl Future<Output = Result<T, Problem>>,
 ) -> Result<T, Problem> {
-    let most = node.settings.http.upload_timeout;
+    let most = node.settings().http.upload_timeout;
     tokio::time::timeout(most, receives).await.unwrap_or_else(|_| {
         let most = humantime::format_duration(most);
         Err(Problem::new(Code::UploadTimeout, format!("the body was not there within {most}, the most here")))
@@ -151,7 +151,7 @@ fn too_large(node: &Node, limit: Limit, error: ReceiveError) -> Problem {
 /// # Errors
 /// A problem for another type of body, a part that is missing, unknown or twice there, or a body that is too large.
 pub async fn component(node: &Node, request: Request) -> Result<(FunctionConfig, Received), Problem> {
-    let most = node.settings.limits.component_bytes;
+    let most = node.settings().limits.component_bytes;
     match media_type(&request).as_deref() {
         Some("application/wasm" | "application/octet-stream") => {
             let body = request.into_body().into_data_stream();
@@ -180,7 +180,7 @@ pub async fn component(node: &Node, request: Request) -> Result<(FunctionConfig,
 pub async fn model(node: &Node, body: Body) -> Result<Received, Problem> {
     let received = in_time(node, async {
         let received =
-            node.store.blobs.receive(node.settings.limits.model_bytes, body.into_data_stream()).await;
+            node.store.blobs.receive(node.settings().limits.model_bytes, body.into_data_stream()).await;
         received.map_err(|error| too_large(node, Limit::ModelBytes, error))
     })
     .await?;

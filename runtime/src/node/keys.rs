@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use super::Node;
 use crate::access::{Key, KeyRecord, Role, Token};
+use crate::audit::Actor;
 use crate::http::problem::{Code, Problem};
 use crate::name::Name;
 
@@ -30,24 +31,40 @@ impl Node {
                 Err(error) => tracing::error!(id, %error, "a key cannot be restored"),
             }
         }
+        keys.restore_uses(self.store.key_uses().await?);
         if operators == 0 {
             let record = KeyRecord { label: "first".to_owned(), ..KeyRecord::of(Role::Operator, None) };
             let (key, token) = Key::make(record)?;
             let path = data_dir.join(FIRST_KEY);
             write_secret(&path, token.as_str())
                 .with_context(|| format!("the operator's key cannot be written to {}", path.display()))?;
-            self.key_index.put(&key.record).await?;
+            let mut change = self.store.change().await?;
+            change.put(&key.record).await?;
+            change.commit(&Actor::server("the first operator's key")).await?;
             keys.put(key);
             tracing::info!(path = %path.display(), "no operator has a key: there is one in this file now");
         }
         Ok(())
     }
 
+    /// Keeps when keys were last used. What cannot be kept now is kept the next time.
+    pub async fn keep_key_uses(&self) {
+        let Some(keys) = self.access.keys() else { return };
+        let uses = keys.uses_to_keep();
+        if uses.is_empty() {
+            return;
+        }
+        match self.store.keep_key_uses(&uses).await {
+            Ok(()) => keys.uses_are_kept(&uses),
+            Err(error) => tracing::warn!(%error, "when keys were last used is not kept"),
+        }
+    }
+
     /// Makes a key, and keeps what is to be kept of it.
     ///
     /// # Errors
     /// When its tenant is not there, or the disk cannot take it.
-    pub async fn make_key(&self, record: KeyRecord) -> Result<(KeyRecord, Token), Problem> {
+    pub async fn make_key(&self, record: KeyRecord, by: &Actor) -> Result<(KeyRecord, Token), Problem> {
         let _change = self.changes.lock().await;
         if let Some(tenant) = &record.tenant
             && !self.has_tenant(tenant)
@@ -56,7 +73,7 @@ impl Node {
         }
         let (key, token) = Key::make(record).map_err(|error| Problem::internal(&error))?;
         let record = key.record.clone();
-        self.keep_key(key).await?;
+        self.keep_keys([key], by).await?;
         Ok((record, token))
     }
 
@@ -69,7 +86,7 @@ impl Node {
         id: &str,
         tenant: Option<&Name>,
         overlap: Duration,
-        by: Option<&str>,
+        by: &Actor,
     ) -> Result<(KeyRecord, Token), Problem> {
         let _change = self.changes.lock().await;
         let mut old = self.key_record(id, tenant)?;
@@ -78,15 +95,15 @@ impl Node {
         }
         let new = KeyRecord {
             created: crate::now(),
-            created_by: by.map(str::to_owned),
+            created_by: by.key.clone(),
             expires: old.expires.clone(),
             ..old.clone()
         };
         let (key, token) = Key::make(new).map_err(|error| Problem::internal(&error))?;
         let record = key.record.clone();
-        self.keep_key(key).await?;
         old.expire_in(overlap);
-        self.keep_key(Key::new(old).map_err(|error| Problem::internal(&error))?).await?;
+        let old = Key::new(old).map_err(|error| Problem::internal(&error))?;
+        self.keep_keys([key, old], by).await?;
         Ok((record, token))
     }
 
@@ -94,7 +111,7 @@ impl Node {
     ///
     /// # Errors
     /// When there is none, when it is the last one by which an operator could come in, or when the disk cannot take it.
-    pub async fn revoke_key(&self, id: &str, tenant: Option<&Name>) -> Result<(), Problem> {
+    pub async fn revoke_key(&self, id: &str, tenant: Option<&Name>, by: &Actor) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
         let record = self.key_record(id, tenant)?;
         if record.revoked.is_some() {
@@ -112,7 +129,8 @@ impl Node {
             return Err(Problem::new(Code::Conflict, detail));
         }
         let record = KeyRecord { revoked: Some(crate::now()), ..record };
-        self.keep_key(Key::new(record).map_err(|error| Problem::internal(&error))?).await
+        let key = Key::new(record).map_err(|error| Problem::internal(&error))?;
+        self.keep_keys([key], by).await
     }
 
     /// A key of a tenant, or of anyone.
@@ -121,10 +139,14 @@ impl Node {
         found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no key `{id}`")))
     }
 
-    async fn keep_key(&self, key: Key) -> Result<(), Problem> {
-        self.key_index.put(&key.record).await?;
+    async fn keep_keys<const N: usize>(&self, changed: [Key; N], by: &Actor) -> Result<(), Problem> {
+        let mut change = self.store.change().await?;
+        for key in &changed {
+            change.put(&key.record).await?;
+        }
+        change.commit(by).await?;
         if let Some(keys) = self.access.keys() {
-            keys.put(key);
+            changed.into_iter().for_each(|key| keys.put(key));
         }
         Ok(())
     }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use weir_gpu::{Format, ModelBytes};
 
 use super::Node;
+use crate::audit::Actor;
+use crate::http::precondition::{Precondition, Tag};
 use crate::http::problem::{Code, Problem};
 use crate::model::{Model, ModelConfig, ModelRecord};
 use crate::name::Name;
 use crate::preparation::For;
-use crate::store::Received;
+use crate::store::{Kept, Received};
 
 impl Node {
     /// Examines a model, and keeps it under a name, in place of the one before, whose configuration it gets.
@@ -22,27 +24,43 @@ impl Node {
         name: &Name,
         format: Format,
         upload: Received,
-    ) -> Result<Arc<Model>, Problem> {
+        by: &Actor,
+        condition: &Precondition,
+    ) -> Result<(Arc<Model>, Tag), Problem> {
+        condition.check(self.kept_model(tenant, name).await?.as_ref())?;
         let bytes = ModelBytes::File(upload.path());
         let report = self.preparer.examine(For::Upload, format, &bytes, None).await?;
         let _change = self.changes.lock().await;
+        condition.check(self.kept_model(tenant, name).await?.as_ref())?;
         let before = self.models.own(tenant, name);
         let mut record = ModelRecord::new(tenant, name, format, &upload.digest, upload.bytes, &report);
         if let Some(before) = &before {
             record.config = before.record.config.clone();
         }
-        let model = Model::new(record, &self.store, &self.settings)?;
-        if let Err(problem) = self.keep(upload, &self.model_index, &model.record).await {
-            self.forget(&model.record.digest);
-            return Err(problem);
-        }
+        let model = Model::new(record, &self.store, &self.settings())?;
+        let version = match self.keep(upload, &model.record, by).await {
+            Ok(version) => version,
+            Err(problem) => {
+                self.forget(&model.record.digest);
+                return Err(problem);
+            }
+        };
+        let tag = Tag::from(&Kept { record: model.record.clone(), version });
         let model = Arc::new(model);
         self.models.put(Arc::clone(&model));
         if let Some(before) = before {
             self.settle_graph(&before);
             self.forget(&before.record.digest);
         }
-        Ok(model)
+        Ok((model, tag))
+    }
+
+    /// A tenant's own model, as it is kept.
+    ///
+    /// # Errors
+    /// When the disk cannot give it.
+    pub async fn kept_model(&self, tenant: &str, name: &str) -> Result<Option<Kept<ModelRecord>>, Problem> {
+        Ok(self.model_index.get(tenant, name).await?)
     }
 
     /// Has a model held and run in another way, from its next lease on; how its graph is kept, from now on.
@@ -54,24 +72,28 @@ impl Node {
         tenant: &Name,
         name: &Name,
         config: ModelConfig,
-    ) -> Result<Arc<Model>, Problem> {
-        config.check(&self.settings).map_err(|reason| Problem::new(Code::InvalidConfig, reason))?;
+        by: &Actor,
+        condition: &Precondition,
+    ) -> Result<(Arc<Model>, Tag), Problem> {
+        config.check(&self.settings()).map_err(|reason| Problem::new(Code::InvalidConfig, reason))?;
         let _change = self.changes.lock().await;
         let before = self.models.own(tenant, name).ok_or_else(|| Problem::no_model(name))?;
+        condition.check(self.kept_model(tenant, name).await?.as_ref())?;
         match config.is_public() {
             true => self.may_be_public(tenant, name)?,
             false => self.nobody_uses(&before, |function| function != &**tenant)?,
         }
         let record = ModelRecord { config, ..before.record.clone() };
-        let model = Model::new(record, &self.store, &self.settings)?;
-        self.model_index.put(&model.record).await?;
+        let model = Model::new(record, &self.store, &self.settings())?;
+        let version = self.write(&model.record, by).await?;
+        let tag = Tag::from(&Kept { record: model.record.clone(), version });
         let model = Arc::new(model);
         self.models.put(Arc::clone(&model));
         self.service.keep(tenant, &model.source, &model.source.policy);
         if !model.shares_graph(&before) {
             self.settle_graph(&before);
         }
-        Ok(model)
+        Ok((model, tag))
     }
 
     /// Two public models of one name could not be told apart.
@@ -89,11 +111,18 @@ impl Node {
     ///
     /// # Errors
     /// When there is none, or when a revision of a function may use it.
-    pub async fn delete_model(&self, tenant: &Name, name: &Name) -> Result<(), Problem> {
+    pub async fn delete_model(
+        &self,
+        tenant: &Name,
+        name: &Name,
+        by: &Actor,
+        condition: &Precondition,
+    ) -> Result<(), Problem> {
         let _change = self.changes.lock().await;
         let model = self.models.own(tenant, name).ok_or_else(|| Problem::no_model(name))?;
+        condition.check(self.kept_model(tenant, name).await?.as_ref())?;
         self.nobody_uses(&model, |_| true)?;
-        self.model_index.remove(tenant, name).await?;
+        self.erase::<ModelRecord>(tenant, name, by).await?;
         self.models.remove(tenant, name);
         self.settle_graph(&model);
         self.forget(&model.record.digest);

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Node;
+use crate::audit::Actor;
 use crate::config::TenantConfig;
+use crate::http::precondition::{Precondition, Tag};
 use crate::http::problem::{Code, Problem};
 use crate::name::Name;
+use crate::store::{Kept, Record};
 use crate::tenant::{ShareConfig, TenantRecord};
 
 impl Node {
@@ -32,7 +35,7 @@ impl Node {
     /// What a tenant may have, and what of that was set for it.
     pub fn share(&self, tenant: &str) -> (TenantConfig, ShareConfig) {
         let set = self.tenants.get(tenant).map(|record| record.share.clone()).unwrap_or_default();
-        (set.over(&self.settings.tenant), set)
+        (set.over(&self.settings().tenant), set)
     }
 
     /// All tenants that are known: they have something, or something is kept about them.
@@ -57,18 +60,36 @@ impl Node {
     ///
     /// # Errors
     /// For a value that is not allowed, with the field's name; nothing has changed then.
-    pub async fn set_share(&self, tenant: &Name, share: ShareConfig) -> Result<(), Problem> {
+    pub async fn set_share(
+        &self,
+        tenant: &Name,
+        share: ShareConfig,
+        by: &Actor,
+        condition: &Precondition,
+    ) -> Result<Tag, Problem> {
         let refused = |reason| Problem::new(Code::InvalidConfig, reason);
-        share.check(&self.settings.tenant).map_err(refused)?;
+        share.check(&self.settings().tenant).map_err(refused)?;
         let _change = self.changes.lock().await;
+        condition.check(self.kept_tenant(tenant).await?.as_ref())?;
         let mut record = match self.tenants.get(&**tenant) {
             Some(record) => record.clone(),
             None => TenantRecord { tenant: tenant.to_string(), share: ShareConfig::default() },
         };
         record.share = share;
-        self.tenant_index.put(&record).await?;
-        self.tenants.insert((&**tenant).into(), record);
+        let version = self.write(&record, by).await?;
+        let kept = Kept { record, version };
+        let tag = Tag::from(&kept);
+        self.tenants.insert((&**tenant).into(), kept.record);
         self.settle_share(tenant);
-        Ok(())
+        Ok(tag)
+    }
+
+    /// What is kept about a tenant, if anything is.
+    ///
+    /// # Errors
+    /// When the disk cannot give it.
+    pub async fn kept_tenant(&self, tenant: &str) -> Result<Option<Kept<TenantRecord>>, Problem> {
+        let record = TenantRecord { tenant: tenant.to_owned(), share: ShareConfig::default() };
+        Ok(self.tenant_index.get(tenant, record.name()).await?)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -12,6 +12,7 @@ use tempfile::NamedTempFile;
 use super::{sweep, sync_folder};
 use crate::units::Size;
 
+#[derive(Clone)]
 pub struct Blobs {
     folder: PathBuf,
     tmp: PathBuf,
@@ -82,6 +83,24 @@ impl Blobs {
         }
         // Also for a file that is there: what put it there may have failed here.
         sync_folder(&self.folder)
+    }
+
+    /// Gives all bytes that are kept another name, in a folder that it makes: their digests, in order, and how many bytes each
+    /// has.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(super) fn link(&self, into: &Path) -> io::Result<Vec<(String, u64)>> {
+        fs::create_dir(into)?;
+        let mut linked = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let Ok(digest) = entry.file_name().into_string() else { continue };
+            fs::hard_link(entry.path(), into.join(&digest))?;
+            linked.push((digest, entry.metadata()?.len()));
+        }
+        linked.sort_unstable();
+        Ok(linked)
     }
 
     /// Forgets all bytes but those that are `used`.

@@ -10,18 +10,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use sqlx::Connection as _;
-use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous, SqliteTransactionManager,
+};
+use sqlx::{Connection as _, SqlSafeStr};
+use sqlx_core::transaction::TransactionManager;
 
 use super::StoreError;
 
 pub type Pool = sqlx::SqlitePool;
 pub type Connection = sqlx::SqliteConnection;
+pub type Transaction = sqlx::Transaction<'static, sqlx::Sqlite>;
 
 /// The database, in the data directory.
-const FILE: &str = "weir.db";
+pub const FILE: &str = "weir.db";
 
 /// One writes at a time; the others read meanwhile.
 const CONNECTIONS: u32 = 4;
@@ -30,8 +33,11 @@ const CONNECTIONS: u32 = 4;
 const WAIT: Duration = Duration::from_secs(5);
 
 /// What makes the schema, in order: version, description, statements. What has been released is not changed any more.
-const MIGRATIONS: &[(i64, &str, &str)] =
-    &[(1, "definitions", include_str!("../../migrations/0001_definitions.sql"))];
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "definitions", include_str!("../../migrations/0001_definitions.sql")),
+    (2, "audit", include_str!("../../migrations/0002_audit.sql")),
+    (3, "key_uses", include_str!("../../migrations/0003_key_uses.sql")),
+];
 
 /// Opens the database of a data directory, or makes it, and brings its schema up to date.
 ///
@@ -58,6 +64,7 @@ pub async fn open(root: &Path) -> anyhow::Result<Pool> {
         .max_lifetime(None)
         .test_before_acquire(false)
         .acquire_timeout(WAIT)
+        .after_release(|connection, _| Box::pin(settle(connection)))
         .connect_with(options)
         .await
         .with_context(cannot)?;
@@ -79,6 +86,38 @@ pub async fn open(root: &Path) -> anyhow::Result<Pool> {
             .context(format!("the database {} cannot be brought up to date", path.display())),
     })?;
     Ok(pool)
+}
+
+/// Writes a copy of the database as of one moment, while others read and write. Readable by nobody else.
+///
+/// # Errors
+/// When the disk has no room for it.
+pub async fn copy(pool: &Pool, into: &Path) -> Result<(), StoreError> {
+    OpenOptions::new().create_new(true).write(true).mode(0o600).open(into)?;
+    let name = into.to_str().ok_or_else(|| StoreError::Other(format!("{} is not text", into.display())))?;
+    sqlx::query("VACUUM INTO $1").bind(name).execute(pool).await?;
+    Ok(())
+}
+
+/// Has a connection that comes back be as before. SQLite ends a transaction itself when the disk fails; the rollback that
+/// follows finds none, and the connection goes on to count one. See <https://www.sqlite.org/lang_transaction.html>.
+async fn settle(connection: &mut Connection) -> Result<bool, sqlx::Error> {
+    // After this all that was asked of it is done.
+    connection.ping().await?;
+    if connection.is_in_transaction() {
+        sqlx::query("BEGIN").execute(&mut *connection).await?;
+        SqliteTransactionManager::rollback(connection).await?;
+    }
+    Ok(true)
+}
+
+/// Begins a transaction that will write. It waits for the one that does so now: one that only found out when it first
+/// writes that another was before it could not go on.
+///
+/// # Errors
+/// When it had to wait too long, or the disk does not take changes.
+pub async fn begin(pool: &Pool) -> Result<Transaction, sqlx::Error> {
+    pool.begin_with("BEGIN IMMEDIATE").await
 }
 
 /// Runs the migrations that have not run, each whole or not at all.
@@ -163,15 +202,17 @@ mod tests {
     async fn a_newer_database_is_refused_and_left_alone() {
         let data = tempfile::tempdir().unwrap();
         let pool = open(data.path()).await.unwrap();
-        let newer: &[_] = &[MIGRATIONS[0], (7, "later", "CREATE TABLE later (id BIGINT)")];
+        let newer: &[_] =
+            &[MIGRATIONS[0], MIGRATIONS[1], MIGRATIONS[2], (7, "later", "CREATE TABLE later (id BIGINT)")];
         migrate(&pool, newer).await.unwrap();
         pool.close().await;
         let refusal = open(data.path()).await.unwrap_err().to_string();
-        assert!(refusal.contains("weir.db has schema 7") && refusal.contains("up to 1"), "{refusal}");
+        assert!(refusal.contains("weir.db has schema 7") && refusal.contains("up to 3"), "{refusal}");
         let options = SqliteConnectOptions::new().filename(data.path().join(FILE));
         let pool = Pool::connect_with(options).await.unwrap();
         migrate(&pool, newer).await.unwrap();
-        let other: &[_] = &[(1, "definitions", "CREATE TABLE other (id BIGINT)")];
+        let other: &[_] =
+            &[(1, "definitions", "CREATE TABLE other (id BIGINT)"), MIGRATIONS[1], MIGRATIONS[2]];
         assert!(matches!(migrate(&pool, other).await, Err(MigrateError::VersionMissing(7))));
     }
 

@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(kept, json(&things[0]));
         assert!(data.path().join(OLD).is_file(), "an older version cannot start");
 
-        index.put(&thing("t", "a", "changed")).await.unwrap();
+        index.put(&thing("t", "a", "changed")).await;
         let index = forward(data.path()).await.unwrap();
         let kept = index.get("t", "a").await.unwrap().unwrap();
         assert_eq!((kept.record.says.as_str(), kept.version), ("changed", 2), "nothing is taken twice");

@@ -36,18 +36,6 @@ impl<T: Record> Index<T> {
         Self { database, _records: PhantomData }
     }
 
-    /// Writes a definition, in place of the one of that name. On disk when it returns, with its version.
-    ///
-    /// # Errors
-    /// When the disk cannot take it; the one before is untouched then.
-    pub async fn put(&self, record: &T) -> Result<i64, StoreError> {
-        let json = serde_json::to_string(record).map_err(|error| StoreError::Other(error.to_string()))?;
-        let mut change = self.database.begin().await?;
-        let version = put(&mut change, T::KIND, record.tenant(), record.name(), &json).await?;
-        change.commit().await?;
-        Ok(version)
-    }
-
     /// Reads one definition, if it is there.
     ///
     /// # Errors
@@ -60,16 +48,6 @@ impl<T: Record> Index<T> {
             StoreError::Other(format!("{} {tenant}/{name} is not understood: {error}", T::KIND))
         })?;
         Ok(Some(Kept { record, version: row.try_get("version")? }))
-    }
-
-    /// Removes a definition; none is fine.
-    ///
-    /// # Errors
-    /// When the disk refuses; it is untouched then.
-    pub async fn remove(&self, tenant: &str, name: &str) -> Result<(), StoreError> {
-        let query = format!("DELETE FROM \"{}\" WHERE tenant = $1 AND name = $2", T::KIND);
-        sqlx::query(AssertSqlSafe(query)).bind(tenant).bind(name).execute(&self.database).await?;
-        Ok(())
     }
 
     /// All definitions, and whether these are all: one that cannot be understood is named in the log and left alone.
@@ -113,8 +91,10 @@ pub(super) async fn put(
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::change::Change;
     use super::super::database;
     use super::*;
+    use crate::audit::Actor;
 
     /// A kind that shares a table with functions.
     #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
@@ -144,24 +124,40 @@ pub(super) mod tests {
         Index::new(database::open(data.path()).await.unwrap())
     }
 
+    impl Index<Thing> {
+        /// A change of its own.
+        pub async fn put(&self, thing: &Thing) -> i64 {
+            let mut change = Change::begin(&self.database).await.unwrap();
+            let version = change.put(thing).await.unwrap();
+            change.commit(&Actor::server("test")).await.unwrap();
+            version
+        }
+
+        async fn remove(&self, tenant: &str, name: &str) {
+            let mut change = Change::begin(&self.database).await.unwrap();
+            change.remove::<Thing>(tenant, name).await.unwrap();
+            change.commit(&Actor::server("test")).await.unwrap();
+        }
+    }
+
     #[tokio::test]
     async fn definitions_are_put_found_changed_and_removed() {
         let data = tempfile::tempdir().unwrap();
         let things = index(&data).await;
         assert_eq!(things.get("t", "a").await.unwrap(), None);
         let quoted = "it's \"quoted\"; DROP TABLE functions; -- \u{1F980}";
-        assert_eq!(things.put(&thing("t", "a", "one")).await.unwrap(), 1);
-        assert_eq!(things.put(&thing("u", "a", quoted)).await.unwrap(), 1, "another tenant's");
-        assert_eq!(things.put(&thing("t", "a", "two")).await.unwrap(), 2);
-        assert_eq!(things.put(&thing("t", "a", "two")).await.unwrap(), 3, "the same is a change as well");
+        assert_eq!(things.put(&thing("t", "a", "one")).await, 1);
+        assert_eq!(things.put(&thing("u", "a", quoted)).await, 1, "another tenant's");
+        assert_eq!(things.put(&thing("t", "a", "two")).await, 2);
+        assert_eq!(things.put(&thing("t", "a", "two")).await, 3, "the same is a change as well");
         let kept = things.get("t", "a").await.unwrap().unwrap();
         assert_eq!(kept, Kept { record: thing("t", "a", "two"), version: 3 });
-        things.remove("t", "b").await.unwrap();
+        things.remove("t", "b").await;
         assert_eq!(
             things.all().await.unwrap(),
             (vec![thing("t", "a", "two"), thing("u", "a", quoted)], true)
         );
-        things.remove("t", "a").await.unwrap();
+        things.remove("t", "a").await;
         assert_eq!(things.get("t", "a").await.unwrap(), None);
         things.database.close().await;
         let again = index(&data).await;
@@ -174,7 +170,7 @@ pub(super) mod tests {
         let things = index(&data).await;
         let puts = (0..50).map(|number| {
             let things = &things;
-            async move { things.put(&thing("t", "a", &number.to_string())).await.unwrap() }
+            async move { things.put(&thing("t", "a", &number.to_string())).await }
         });
         let mut versions = futures::future::join_all(puts).await;
         versions.sort_unstable();
@@ -182,10 +178,21 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
+    async fn a_change_that_is_dropped_leaves_nothing() {
+        let data = tempfile::tempdir().unwrap();
+        let things = index(&data).await;
+        let mut change = Change::begin(&things.database).await.unwrap();
+        change.put(&thing("t", "a", "one")).await.unwrap();
+        drop(change);
+        assert_eq!(things.all().await.unwrap(), (vec![], true));
+        assert_eq!(things.put(&thing("t", "a", "two")).await, 1);
+    }
+
+    #[tokio::test]
     async fn what_is_not_understood_is_told_and_left_alone() {
         let data = tempfile::tempdir().unwrap();
         let things = index(&data).await;
-        things.put(&thing("t", "a", "")).await.unwrap();
+        things.put(&thing("t", "a", "")).await;
         let mut change = things.database.begin().await.unwrap();
         put(&mut change, "functions", "t", "b", r#"{"tenant": "t"}"#).await.unwrap();
         change.commit().await.unwrap();

@@ -6,7 +6,7 @@
 //! swept at the next start. One server uses a data directory at a time.
 //!
 //! ```text
-//! weir.db                            definitions: a table per kind, by tenant and name, as JSON with a version
+//! weir.db                            definitions: a table per kind, by tenant and name, as JSON with a version; the audit log
 //! blobs/{digest}                     a component's or model's bytes
 //! artifacts/{engine}/{digest}.cwasm  precompiled code, with its MAC beside it; made again when missing
 //! key                                what the MACs are made with; a secret
@@ -16,15 +16,19 @@
 //! index                              a note for older versions; index.migrated is what they had left there
 //! ```
 //!
-//! `database.rs` opens the database and knows its kind; `index.rs` has the queries; `forward.rs` reads what older versions
-//! have left; `probe.rs` tells whether all of it can be written; `blobs.rs` has the bytes.
+//! `database.rs` opens the database and knows its kind; `index.rs` reads definitions; `change.rs` changes them, and tells of it
+//! in the audit log; `forward.rs` reads what older versions have left; `uses.rs` has when keys were used; `probe.rs` tells
+//! whether all of it can be written; `blobs.rs` has the bytes; `snapshot.rs` holds all of it as of one moment.
 
 mod blobs;
+mod change;
 mod database;
 mod error;
 mod forward;
 mod index;
 mod probe;
+mod snapshot;
+mod uses;
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -33,9 +37,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 pub use blobs::{Blobs, ReceiveError, Received};
+pub use change::{Line, Search};
 pub use error::StoreError;
 pub use forward::Kind;
-pub use index::{Index, Record};
+pub use index::{Index, Kept, Record};
+pub use snapshot::Snapshot;
 
 use database::Pool;
 use probe::Probe;
@@ -58,17 +64,7 @@ impl Store {
     pub async fn open(root: &Path, kinds: &[Kind]) -> anyhow::Result<Self> {
         fs::create_dir_all(root)
             .with_context(|| format!("the data directory {} cannot be made", root.display()))?;
-        let lock = File::create(root.join("lock"))
-            .with_context(|| format!("the data directory {} cannot be written", root.display()))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                bail!("another server has the data directory {}; stop it, or use --data-dir", root.display())
-            }
-            Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("{} cannot be locked", root.display()));
-            }
-        }
+        let lock = lock(root)?;
         let tmp = root.join("tmp");
         match fs::remove_dir_all(&tmp) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -159,6 +155,33 @@ impl Store {
     }
 }
 
+/// Takes a data directory for as long as the file is open.
+///
+/// # Errors
+/// When another server has it, or it cannot be written.
+pub fn lock(root: &Path) -> anyhow::Result<File> {
+    let lock = File::create(root.join("lock"))
+        .with_context(|| format!("the data directory {} cannot be written", root.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            bail!("another server has the data directory {}; stop it, or use --data-dir", root.display())
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("{} cannot be locked", root.display()))
+        }
+    }
+}
+
+/// Makes sure that the database in a folder is one that this version knows, and brings it up to date.
+///
+/// # Errors
+/// A file that is no database; a schema that this version does not know.
+pub async fn check(root: &Path) -> anyhow::Result<()> {
+    database::open(root).await?.close().await;
+    Ok(())
+}
+
 /// Removes what is in `folder`, but for what is to be kept, by name.
 pub fn sweep(folder: &Path, keep: impl Fn(&str) -> bool) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
@@ -176,7 +199,7 @@ pub fn sweep(folder: &Path, keep: impl Fn(&str) -> bool) -> io::Result<()> {
 }
 
 /// Makes sure that a rename in `folder` has reached the disk.
-fn sync_folder(folder: &Path) -> io::Result<()> {
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 

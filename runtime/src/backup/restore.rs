@@ -16,6 +16,9 @@ use crate::store::{self, Snapshot};
 /// What may be in a data directory that is empty: what an attempt to use it leaves, and what a file system has of its own.
 const NOTHING: &[&str] = &["lock", "tmp", "lost+found"];
 
+/// What a database begins with. Source: <https://www.sqlite.org/fileformat.html>, 1.3.1.
+const HEAD: &[u8] = b"SQLite format 3\0";
+
 /// Makes a data directory of a backup, where there is none or an empty folder.
 ///
 /// # Errors
@@ -57,6 +60,10 @@ fn unpack(backup: &Path, into: &Path) -> anyhow::Result<Manifest> {
         file.sync_all()
     };
     let manifest = read::read(backup, &mut file)?;
+    // SQLite takes a file that is too short for a head as an empty database.
+    let mut head = Vec::new();
+    File::open(into.join(Snapshot::DATABASE))?.take(HEAD.len() as u64).read_to_end(&mut head)?;
+    ensure!(head == HEAD, "{} has no database", backup.display());
     store::sync_folder(&blobs)?;
     store::sync_folder(into)?;
     Ok(manifest)

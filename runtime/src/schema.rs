@@ -48,5 +48,5 @@ texts! {
     /// A host's name: labels with dots between them, two at least, and the last no number.
     HostNameText = "^([a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?[.]){1,4}[a-z]([a-z0-9-]{0,30}[a-z0-9])?$", such as "api.example.com";
     /// A host that requests may go to: a name, one below a name, or an address, and a port if it is not the scheme's.
-    HostText = "^([[][0-9A-Fa-f:.]{2,45}[]]|([*][.])?[A-Za-z0-9_.-]{1,253})(:[1-9][0-9]{0,4})?$", such as "api.example.com";
+    HostText = "^(\\[[0-9A-Fa-f:.]{2,45}\\]|([*][.])?[A-Za-z0-9_.-]{1,253})(:[1-9][0-9]{0,4})?$", such as "api.example.com";
 }

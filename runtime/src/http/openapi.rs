@@ -264,27 +264,28 @@ impl Operation {
             let schema = json!(generator.subschema_for::<TenantText>());
             parameters.push(json!({ "name": TENANT, "in": "header", "description": what, "schema": schema }));
         }
-        let mut header = |name: &str, what: &str, pattern: &str| {
-            let schema = json!({ "type": "string", "pattern": pattern });
+        let mut header = |name: &str, what: &str, schema: Value| {
             parameters.push(json!({ "name": name, "in": "header", "description": what, "schema": schema }));
         };
         if self.conditional {
-            let tags = "^([*]|(W/)?\"[!#-+.-~-]{0,100}\"(, (W/)?\"[!#-+.-~-]{0,100}\"){0,9})$";
+            let tags = "^(W/)?\"[!#-+.-~-]{0,100}\"(, (W/)?\"[!#-+.-~-]{0,100}\"){0,9}$";
+            let tags = json!({ "type": "string", "anyOf": [{ "const": "*" }, { "pattern": tags }] });
             header(
                 "If-Match",
                 "It is done only if it is there with one of these tags, or with any: `*`.",
                 tags,
             );
-            header("If-None-Match", "It is done only if it is not there.", "^[*]$");
+            let all = json!({ "type": "string", "const": "*" });
+            header("If-None-Match", "It is done only if it is not there.", all);
         }
         if self.signed {
             let what = "An ed25519 signature of the component by a key of the tenant's, in base64.";
-            header("weir-signature", what, "^[A-Za-z0-9+/]{85}[AQgw]==$");
+            header("weir-signature", what, json!({ "type": "string", "pattern": "^[A-Za-z0-9+/=]{88}$" }));
         }
         if self.once {
             let what = "Of requests with the same text here, one is done; for a day, and until the server's next start. That it \
                         was done is answered with 409, and what it made.";
-            header(idempotency::HEADER, what, idempotency::PATTERN);
+            header(idempotency::HEADER, what, json!({ "type": "string", "pattern": idempotency::PATTERN }));
         }
         parameters
     }

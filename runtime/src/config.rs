@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hosts::check_host;
 use crate::http::tls::TlsFiles;
+use crate::policy::Policy;
 use crate::units::{Size, span};
 
 pub mod live;
@@ -31,6 +32,8 @@ pub struct Config {
     pub dev: bool,
     /// Without these, what goes over the network goes in the open.
     pub tls: Option<TlsFiles>,
+    /// What tenants may deploy.
+    pub policy: Policy,
 }
 
 /// The configuration file (TOML). Every value has a default, and an unknown name is an error.
@@ -48,6 +51,7 @@ pub struct Settings {
     pub limits: Maxima,
     pub preparation: PreparationConfig,
     pub egress: EgressConfig,
+    pub policy: PolicyConfig,
     pub cpu: CpuConfig,
     pub gpu: GpuConfig,
     pub tenant: TenantConfig,
@@ -67,6 +71,7 @@ impl Default for Settings {
             limits: Maxima::default(),
             preparation: PreparationConfig::default(),
             egress: EgressConfig::default(),
+            policy: PolicyConfig::default(),
             cpu: CpuConfig::default(),
             gpu: GpuConfig::default(),
             tenant: TenantConfig::default(),
@@ -296,6 +301,14 @@ pub struct EgressConfig {
     pub allow: Vec<ipnet::IpNet>,
 }
 
+/// What tenants may deploy.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyConfig {
+    /// The policy's document; a relative path begins at the configuration file's folder. No policy when absent.
+    pub file: Option<PathBuf>,
+}
+
 /// The CPU as a device.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -437,8 +450,8 @@ impl Config {
     /// The configuration of `weir serve`.
     ///
     /// # Errors
-    /// With `dev` and an address that others can reach; a configuration file that cannot be read, with the name of what is
-    /// wrong in it.
+    /// With `dev` and an address that others can reach; a configuration file, or its policy, that cannot be read, with the
+    /// name of what is wrong in it.
     pub fn new(
         listen: SocketAddr,
         data_dir: PathBuf,
@@ -452,9 +465,12 @@ impl Config {
             );
         }
         let settings = file.map_or_else(|| Ok(Settings::default()), Settings::read)?;
+        let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
+        let policy = settings.policy.file.as_ref().map(|file| Policy::read(&folder.join(file)));
+        let policy = policy.transpose()?.unwrap_or_default();
         // This very program, also when its file has been replaced since it started. Source: proc(5).
         let binary = PathBuf::from("/proc/self/exe");
-        Ok(Self { listen, data_dir, binary, settings, dev, tls: None })
+        Ok(Self { listen, data_dir, binary, settings, dev, tls: None, policy })
     }
 }
 
@@ -517,6 +533,14 @@ mod tests {
         assert!(with("[sandbox]\nsandboxs = 10").unwrap_err().contains("sandboxs"));
         assert!(with("[sandbox]\nsandboxes = 0").unwrap_err().contains("sandboxes"));
         assert!(with("[sandbox]\nepoch = 5").unwrap_err().contains("epoch"));
+        let policy = folder.path().join("policy.toml");
+        let missing = with("[policy]\nfile = \"policy.toml\"").unwrap_err();
+        assert!(missing.contains(&format!("the policy {} cannot be read", policy.display())), "{missing}");
+        std::fs::write(&policy, "[defaults]\nimport = []").unwrap();
+        let wrong = with("[policy]\nfile = \"policy.toml\"").unwrap_err();
+        assert!(wrong.contains("is not valid") && wrong.contains("`import`"), "{wrong}");
+        std::fs::write(&policy, "[defaults]\nimports = []").unwrap();
+        assert!(with("[policy]\nfile = \"policy.toml\"").is_ok());
         assert!(with("[egress]\nallow = [\"localhost\"]").unwrap_err().contains("allow"));
         assert!(
             with("[tenant]\nweight = 0").unwrap_err().contains("tenant.weight is 0; it must be 1 to 1000")

@@ -74,6 +74,7 @@ impl Default for Routes {
             settings,
             dev: true,
             tls: None,
+            policy: crate::policy::Policy::default(),
         };
         let node = runtime.block_on(Node::open(&config)).unwrap();
         Self { runtime, router: crate::http::router(node).0, _data: data }

@@ -14,8 +14,8 @@
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `backup/`, `preparation/` (opens uploads, in processes that may die), `stop.rs`, `limits.rs`, `catalog.rs`,
-//! `model.rs`, `tenant.rs`, `hosts.rs`, `rates.rs`, `audit.rs`, `config.rs`, `telemetry.rs`, `name.rs` and `units.rs`. The
-//! binary adds `cli/`.
+//! `model.rs`, `tenant.rs`, `policy/` (what may be deployed), `signature.rs`, `hosts.rs`, `rates.rs`, `audit.rs`, `config.rs`,
+//! `telemetry.rs`, `name.rs` and `units.rs`. The binary adds `cli/`.
 
 mod access;
 mod admission;
@@ -32,9 +32,11 @@ mod limits;
 mod model;
 mod name;
 mod node;
+pub mod policy;
 mod preparation;
 mod rates;
 mod sandbox;
+pub mod signature;
 mod stop;
 mod store;
 mod telemetry;

@@ -6,6 +6,7 @@
 mod backup;
 mod keys;
 mod models;
+mod policy;
 mod settings;
 mod tenants;
 mod traffic;
@@ -34,11 +35,13 @@ use crate::http::precondition::{Precondition, Tag};
 use crate::http::problem::{self, Problem};
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
+use crate::policy::Policy;
 use crate::preparation::{For, ForCalls, Preparer, Unprepared};
 use crate::rates::Rates;
 use crate::sandbox::egress::{AddressRules, Egress};
 use crate::sandbox::engine::{Code, Compiler, Rejection};
 use crate::sandbox::memory::NodeMemory;
+use crate::signature::Signature;
 use crate::stop::Stop;
 use crate::store::{Index, Kept, Kind, Received, Record, Store};
 use crate::telemetry::Telemetry;
@@ -56,6 +59,7 @@ pub struct Node {
     pub access: Access,
     /// How often tenants may call.
     pub rates: Rates,
+    policy: Policy,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
     pub sandboxes: Arc<Sandboxes>,
@@ -100,6 +104,9 @@ pub struct Deploy {
     pub component: Received,
     /// Percent of the traffic that it gets, 0 to 100; a function's first revision gets all.
     pub traffic: u8,
+    pub signature: Option<Signature>,
+    /// The name of the key that made the signature, once that is known.
+    pub signed_by: Option<String>,
     /// Who deploys it.
     pub by: Actor,
     pub condition: Precondition,
@@ -170,6 +177,7 @@ impl Node {
             key_index: store.index(),
             access,
             rates: Rates::default(),
+            policy: config.policy.clone(),
             tenants: DashMap::new(),
             gpu: config::gpu_folders(),
             started: Instant::now(),
@@ -214,6 +222,7 @@ impl Node {
         let (functions, readable) = self.function_index.all().await?;
         for record in functions {
             used.extend(record.revisions.iter().map(|revision| revision.digest.clone()));
+            self.warn_of_violations(&record);
             let function = Arc::new(Function::new(&record, self));
             self.functions.put(&record.tenant, &record.name, function);
             self.hosts.settle(&record);
@@ -271,13 +280,14 @@ impl Node {
         self: &Arc<Self>,
         tenant: &Name,
         name: &Name,
-        deploy: Deploy,
+        mut deploy: Deploy,
     ) -> Result<Deployed, Problem> {
         let invalid = |reason| Problem::new(problem::Code::InvalidConfig, reason);
         deploy.config.check(&self.settings()).map_err(invalid)?;
         self.service
             .has_device(deploy.config.device.into())
             .map_err(|error| Problem::new(problem::Code::InvalidConfig, format!("device: {error}")))?;
+        deploy.signed_by = self.signer(tenant, &deploy.component.digest, deploy.signature.as_ref())?;
         if let Some(same) = self.admit(tenant, name, &deploy).await? {
             return Ok(same);
         }
@@ -336,6 +346,7 @@ impl Node {
         deploy: &Deploy,
         code: &Code,
     ) -> Result<(FunctionRecord, u64), Problem> {
+        self.allowed(tenant, &deploy.config, &code.imports, deploy.signed_by.as_deref())?;
         let mut record = match self.functions.find(tenant, name) {
             Some(function) => self.record(&function).await?.record,
             None => FunctionRecord {
@@ -354,6 +365,7 @@ impl Node {
             bytes: deploy.component.bytes,
             config: deploy.config.clone(),
             imports: code.imports.clone(),
+            signed_by: deploy.signed_by.clone(),
             created: crate::now(),
             created_by: deploy.by.key.clone(),
         });
@@ -387,7 +399,7 @@ impl Node {
     /// Whether a deploy's models are there and its condition holds; the function, if the deploy says its newest revision
     /// again.
     async fn admit(&self, tenant: &Name, name: &Name, deploy: &Deploy) -> Result<Option<Deployed>, Problem> {
-        let Deploy { config, component, condition, .. } = deploy;
+        let Deploy { config, component, condition, signed_by, .. } = deploy;
         if let Some(model) = config.models.iter().find(|model| self.models.find(tenant, model).is_none()) {
             return Err(Problem::new(
                 problem::Code::InvalidConfig,
@@ -403,8 +415,9 @@ impl Node {
         let kept = self.record(&function).await?;
         condition.check(Some(&kept))?;
         let newest = kept.record.revisions.last();
-        let is_same =
-            newest.is_some_and(|newest| newest.digest == component.digest && newest.config == *config);
+        let is_same = newest.is_some_and(|newest| {
+            newest.digest == component.digest && newest.config == *config && newest.signed_by == *signed_by
+        });
         let tag = Tag::from(&kept);
         Ok(is_same.then_some(Deployed { outcome: DeployOutcome::Same, record: kept.record, tag }))
     }

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TenantConfig;
 use crate::function::Class;
+use crate::name::Name;
+use crate::signature::NamedKey;
 use crate::store::Record;
 use crate::units::Size;
 
@@ -57,6 +59,9 @@ pub struct ShareConfig {
     pub device_memory: Option<Size>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_memory: Option<Size>,
+    /// Who may sign its components.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signing_keys: Vec<NamedKey>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -78,12 +83,31 @@ impl ShareConfig {
     /// The longest name for people.
     const LONGEST_NAME: usize = 200;
 
+    /// The most keys to sign with: all may be tried for one signature.
+    const SIGNING_KEYS: usize = 16;
+
     /// # Errors
     /// A sentence that names the field, what was asked and what is allowed.
     pub fn check(&self, defaults: &TenantConfig) -> Result<(), String> {
         let length = self.display_name.as_ref().map_or(0, |name| name.chars().count());
         if length > Self::LONGEST_NAME {
             return Err(format!("display_name has {length} characters; the most is {}", Self::LONGEST_NAME));
+        }
+        let keys = &self.signing_keys;
+        if keys.len() > Self::SIGNING_KEYS {
+            return Err(format!("signing_keys has {} keys; the most is {}", keys.len(), Self::SIGNING_KEYS));
+        }
+        for (index, NamedKey { name, .. }) in keys.iter().enumerate() {
+            if Name::function(name).is_err() {
+                let shown: String = name.chars().take(80).collect();
+                let shown = shown.escape_default();
+                return Err(format!(
+                    "signing_keys: `{shown}` is no name of a key; use one as functions have"
+                ));
+            }
+            if keys.iter().skip(index + 1).any(|other| other.name == *name) {
+                return Err(format!("signing_keys: `{name}` is there twice"));
+            }
         }
         self.over(defaults).check()
     }
@@ -128,5 +152,27 @@ mod tests {
         assert!(weight(1).is_ok() && weight(1000).is_ok());
         assert_eq!(weight(0).unwrap_err(), "weight is 0; it must be 1 to 1000");
         assert_eq!(weight(1001).unwrap_err(), "weight is 1001; it must be 1 to 1000");
+    }
+
+    #[test]
+    fn keys_to_sign_with_have_names_of_their_own() {
+        const KEY: &str = "MCowBQYDK2VwAyEAhvmhUUF7g/RjddLbDgqnmqPwBlQZWRRL4XvH4XAWlRA=";
+        let checked = |names: &[&str]| {
+            let keys: Vec<_> =
+                names.iter().map(|name| serde_json::json!({ "name": name, "public_key": KEY })).collect();
+            let share: ShareConfig =
+                serde_json::from_value(serde_json::json!({ "signing_keys": keys })).unwrap();
+            share.check(&TenantConfig::default())
+        };
+        assert!(checked(&["release", "ci"]).is_ok());
+        assert!(checked(&["a", "b", "a"]).unwrap_err().contains("`a` is there twice"));
+        assert!(checked(&["A key"]).unwrap_err().contains("`A key` is no name of a key"));
+        let many: Vec<String> = (0..17).map(|number| format!("k{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(checked(&many[..16]).is_ok());
+        assert!(checked(&many).unwrap_err().contains("has 17 keys; the most is 16"));
+        let wrong = r#"{"signing_keys": [{"name": "a", "public_key": "AAAA"}]}"#;
+        let wrong = serde_json::from_str::<ShareConfig>(wrong).unwrap_err().to_string();
+        assert!(wrong.contains("no public key of Ed25519"), "{wrong}");
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use weir::config::{GpuMode, Settings};
+use weir::policy::Policy;
 use weir::{Config, Weir};
 
 pub struct Server {
@@ -55,10 +56,20 @@ impl Server {
 
     /// A server that asks for keys, with the operator's.
     pub async fn with_keys() -> (Self, String) {
+        Self::with_keys_and(|_| {}).await
+    }
+
+    /// The same with settings that are changed from their defaults.
+    pub async fn with_keys_and(change: impl FnOnce(&mut Settings)) -> (Self, String) {
         let data = Arc::new(tempfile::tempdir().unwrap());
-        let server = Self::start_on(Arc::clone(&data), Self::settings(|_| {}), false).await;
+        let server = Self::start_on(Arc::clone(&data), Self::settings(change), false).await;
         let key = std::fs::read_to_string(data.path().join("operator.key")).unwrap();
         (server, key.trim().to_owned())
+    }
+
+    /// A server with an operator's policy, on a data directory that may have things in it.
+    pub async fn with_policy(data: Arc<TempDir>, policy: &str) -> Self {
+        Self::start_with(data, Self::settings(|_| {}), true, Policy::parse(policy).unwrap()).await
     }
 
     /// The same on a data directory that may have things in it.
@@ -82,6 +93,10 @@ impl Server {
     }
 
     async fn start_on(data: Arc<TempDir>, settings: Settings, dev: bool) -> Self {
+        Self::start_with(data, settings, dev, Policy::default()).await
+    }
+
+    async fn start_with(data: Arc<TempDir>, settings: Settings, dev: bool, policy: Policy) -> Self {
         let config = Config {
             listen: ([127, 0, 0, 1], 0).into(),
             data_dir: data.path().to_owned(),
@@ -89,6 +104,7 @@ impl Server {
             settings,
             dev,
             tls: None,
+            policy,
         };
         let weir = Weir::build(&config).await.unwrap();
         let (address, devices) = (weir.address(), weir.devices());

@@ -106,7 +106,8 @@ async fn a_start_may_take_so_long() {
     let slow = server.call("trouble", "/", "").await;
     assert_met(&server, &slow, 503, "start_timeout", "startup_timeout", "within 200ms").await;
     until("its sandbox is gone", async || server.metric("weir_sandboxes").await == 0.0).await;
-    // Computing counts from the start on.
+    // Computing counts from the start on. Another function: this one would keep its revision before one that cannot start.
+    assert_eq!(server.delete("/v1/functions/trouble").await.status, 204);
     let config = json!({ "startup_timeout": "1m", "limits": { "cpu_time": "200ms" } });
     server.deploy_bytes("trouble", Behaviour::StartSpins.component().bytes(), config).await;
     let spun = server.call("trouble", "/", "").await;
@@ -129,6 +130,7 @@ async fn memory_up_to_the_limit_and_no_further() {
     assert_eq!(server.call("trouble", "/fine", "").await.text(), "fine");
 
     // A component that needs more than its limit from the start does not start, and says so.
+    assert_eq!(server.delete("/v1/functions/trouble").await.status, 204);
     server.deploy("trouble", guests::TROUBLE, json!({ "limits": { "memory": "64KiB" } })).await;
     let over = server.call("trouble", "/fine", "").await;
     assert_met(&server, &over, 502, "memory_limit", "limits.memory", "the most is 65536").await;
@@ -233,6 +235,8 @@ async fn table_elements_up_to_the_limit_and_no_further() {
     // A component whose tables fit starts, and one element less is too few.
     let fits = async |elements: u32| {
         let config = json!({ "limits": { "table_elements": elements } });
+        // A new function each time: one that has a revision that starts keeps it.
+        server.delete("/v1/functions/hello").await;
         server.deploy("hello", guests::HELLO, config).await;
         server.call("hello", "/", "").await
     };
@@ -251,6 +255,8 @@ async fn instances_memories_and_tables_up_to_the_limit() {
     for (limit, says) in [("instances", "core instances"), ("memories", "memories"), ("tables", "tables")] {
         let fits = async |most: u32| {
             let config = json!({ "limits": { limit: most } });
+            // A new function each time: one that has a revision that starts keeps it.
+            server.delete("/v1/functions/hello").await;
             server.deploy("hello", guests::HELLO, config).await;
             server.call("hello", "/", "").await
         };

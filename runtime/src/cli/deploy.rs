@@ -6,10 +6,12 @@ use clap::Args;
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
 use serde_json::{Map, Value, json};
+use weir::signature::Signature;
 
 use super::Context;
 use super::client::{Failure, Upload};
 use super::output::{self, Fields};
+use super::sign;
 use super::traffic::shares;
 
 #[derive(Args)]
@@ -18,6 +20,19 @@ pub struct Deploy {
     name: String,
     /// The component (.wasm)
     component: PathBuf,
+    /// The component's signature, as `weir sign` writes it
+    #[arg(long, value_name = "FILE")]
+    signature: Option<PathBuf>,
+    /// Percent of the function's traffic that the new revision gets; the others share the rest as before
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
+    traffic: u8,
+    #[command(flatten)]
+    configuration: Configuration,
+}
+
+/// A function's configuration: a file, and flags over it.
+#[derive(Args)]
+pub struct Configuration {
     /// A configuration file (JSON)
     #[arg(long)]
     config: Option<PathBuf>,
@@ -30,14 +45,15 @@ pub struct Deploy {
     /// A value of the configuration, such as idle_timeout=5s or limits.memory=64MiB
     #[arg(long = "set", value_name = "FIELD=VALUE")]
     sets: Vec<String>,
-    /// Percent of the function's traffic that the new revision gets; the others share the rest as before
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
-    traffic: u8,
 }
 
 impl Deploy {
     pub async fn run(self, context: &Context) -> Result<(), Failure> {
-        let config = self.config()?;
+        let config = self.configuration.read()?;
+        let signature = match &self.signature {
+            Some(file) => Some(sign::read(file, Signature::parse)?),
+            None => None,
+        };
         let upload = Upload::open(&self.component).await?;
         let bytes = upload.bytes;
         let (body, bar) = upload.body("compiling");
@@ -45,7 +61,11 @@ impl Deploy {
         let form =
             Form::new().part("config", config).part("component", Part::stream_with_length(body, bytes));
         let path = format!("/v1/functions/{}/revisions?traffic={}", self.name, self.traffic);
-        let deployed = context.client.json(context.client.request(Method::POST, &path).multipart(form)).await;
+        let mut request = context.client.request(Method::POST, &path).multipart(form);
+        if let Some(signature) = signature {
+            request = request.header("weir-signature", signature.base64());
+        }
+        let deployed = context.client.json(request).await;
         bar.finish_and_clear();
         let deployed = deployed?;
         if context.json {
@@ -65,9 +85,11 @@ impl Deploy {
         output::line(format!("call it: weir call {}", self.name));
         Ok(())
     }
+}
 
-    /// The configuration file with the flags laid over it.
-    fn config(&self) -> Result<Value, Failure> {
+impl Configuration {
+    /// The file with the flags laid over it.
+    pub fn read(&self) -> Result<Value, Failure> {
         let mut config = match &self.config {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
@@ -129,14 +151,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.json");
         std::fs::write(&file, r#"{"env": {"A": "1"}, "reuse": 2}"#).unwrap();
-        let deploy = Deploy {
-            name: "f".to_owned(),
-            component: "f.wasm".into(),
+        let configuration = Configuration {
             config: Some(file),
             models: vec!["m".to_owned()],
             env: vec!["B=2=3".to_owned()],
             sets: vec!["reuse=8".to_owned(), "limits.memory=64MiB".to_owned()],
-            traffic: 100,
         };
         let expected = json!({
             "env": { "A": "1", "B": "2=3" },
@@ -144,6 +163,6 @@ mod tests {
             "models": ["m"],
             "limits": { "memory": "64MiB" },
         });
-        assert_eq!(deploy.config().unwrap(), expected);
+        assert_eq!(configuration.read().unwrap(), expected);
     }
 }

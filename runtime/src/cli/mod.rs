@@ -12,7 +12,9 @@ mod logs;
 mod models;
 mod new;
 mod output;
+mod policy;
 mod serve;
+mod sign;
 mod simulate;
 mod tenants;
 mod top;
@@ -71,6 +73,10 @@ enum Command {
     Restore(backup::Restore),
     /// Delete a function
     Delete(WithServer<functions::Delete>),
+    /// Sign a component, or make a key to sign with
+    Sign(sign::Sign),
+    /// Look at what the operator's policy has against a deploy, without a server
+    Policy(policy::Policy),
     /// Run the scheduler over a trace of arrivals, without a server
     Simulate(simulate::Simulate),
     /// What the server starts itself as, to open an upload
@@ -164,6 +170,8 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Backup(this) => this.command.run(&this.server.context()?).await,
         Command::Restore(restore) => restore.run().await,
         Command::Delete(this) => this.command.run(&this.server.context()?).await,
+        Command::Sign(this) => this.run(),
+        Command::Policy(this) => this.run(),
         Command::Simulate(this) => this.run(),
         // Done before there are threads.
         Command::Prepare { .. } => Ok(()),

@@ -10,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use weir::config::Settings;
 use weir::config::live::Reloaded;
+use weir::policy::Policy;
 use weir::{Config, Control, TlsFiles, Weir};
 
 use super::client::Failure;
@@ -25,6 +26,9 @@ pub struct Serve {
     /// A configuration file (TOML); docs/weir.toml has every value with its default
     #[arg(long, env = "WEIR_CONFIG")]
     config: Option<PathBuf>,
+    /// What tenants may deploy (TOML; docs/policy.md), in place of the configuration file's `policy.file`
+    #[arg(long, env = "WEIR_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// Ask nobody for a key: loopback only, everyone the operator, one tenant, `default`
     #[arg(long)]
     dev: bool,
@@ -60,7 +64,11 @@ impl Serve {
             .map_err(|error| Failure::Usage(format!("{error:#}")))?;
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsFiles { cert, key });
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let config = Config { tls, ..config };
+        let policy = match &self.policy {
+            Some(file) => Policy::read(file).map_err(|error| Failure::Usage(format!("{error:#}")))?,
+            None => config.policy,
+        };
+        let config = Config { tls, policy, ..config };
         let failed = |error: anyhow::Error| Failure::Local(format!("{error:#}"));
         let weir = Weir::build(&config).await.map_err(failed)?;
         let control = Arc::new(weir.control());

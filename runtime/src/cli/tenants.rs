@@ -1,12 +1,16 @@
 //! `weir tenants`
 
+use std::path::Path;
+
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
+use weir::signature::PublicKey;
 
 use super::Context;
 use super::client::Failure;
 use super::output::{self, Fields, list, size, text};
+use super::sign;
 
 #[derive(Args)]
 pub struct Tenants {
@@ -19,7 +23,7 @@ enum Action {
     /// List tenants and what they may have of the devices
     List,
     /// Set what a tenant may have; what is not said stays as it is
-    Set(Set),
+    Set(Box<Set>),
 }
 
 #[derive(Args)]
@@ -53,6 +57,10 @@ struct Set {
     /// The same of the GPU's memory; as --device-memory if it is not set
     #[arg(long, value_name = "SIZE")]
     gpu_memory: Option<String>,
+    /// A key that may sign its components: a name, and a file with the public key (PEM). May be given more than once; all
+    /// that are given take the place of those before
+    #[arg(long = "signing-key", value_name = "NAME=FILE")]
+    signing_keys: Vec<String>,
     /// Begin with the operator's defaults, not with what was set before
     #[arg(long)]
     reset: bool,
@@ -86,6 +94,9 @@ impl Set {
     async fn run(self, context: &Context) -> Result<Value, Failure> {
         let client = &context.client;
         let path = format!("/v1/tenants/{}", self.name);
+        let keys: Vec<Value> =
+            self.signing_keys.iter().map(|pair| signing_key(pair)).collect::<Result<_, Failure>>()?;
+        let signing_keys = Some(keys).filter(|keys| !keys.is_empty()).map(Value::from);
         let before = match self.reset {
             true => Value::Null,
             // The list has all that there are; one that is not there has nothing set.
@@ -108,10 +119,20 @@ impl Set {
                 ("call_burst", self.call_burst.map(Value::from)),
                 ("device_memory", self.device_memory.map(Value::from)),
                 ("gpu_memory", self.gpu_memory.map(Value::from)),
+                ("signing_keys", signing_keys),
             ],
         );
         client.json(client.request(Method::PUT, &path).json(&share)).await
     }
+}
+
+/// A key to sign with, from its name and its file.
+fn signing_key(pair: &str) -> Result<Value, Failure> {
+    let (name, file) = pair
+        .split_once('=')
+        .ok_or_else(|| Failure::Usage(format!("--signing-key {pair}: write NAME=FILE")))?;
+    let key = sign::read(Path::new(file), PublicKey::parse)?;
+    Ok(json!({ "name": name, "public_key": key }))
 }
 
 fn table(tenants: &[Value]) {

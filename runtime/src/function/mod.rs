@@ -21,7 +21,7 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-pub use config::{Class, FunctionConfig, Isolation, Limits, at_most, span_at_most};
+pub use config::{Class, Device, FunctionConfig, Isolation, Limits, at_most, span_at_most};
 pub use pool::{End, NoAnswer, Ticket};
 pub use revision::{Revision, RevisionRecord};
 pub use wake::StartError;

@@ -26,6 +26,9 @@ pub struct RevisionRecord {
     pub config: FunctionConfig,
     /// The interfaces that the component imports.
     pub imports: Vec<String>,
+    /// The name of the tenant's key that had signed the component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<String>,
     /// RFC 3339.
     pub created: String,
     /// The id of the key that deployed it; none on a server that asks for no keys, and of older deploys.

@@ -181,6 +181,7 @@ mod tests {
             config: FunctionConfig::default(),
             imports: vec![],
             created: crate::now(),
+            signed_by: None,
             created_by: None,
         };
         FunctionRecord {

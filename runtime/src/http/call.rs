@@ -246,6 +246,8 @@ fn outcome(code: Code) -> Outcome {
         | Code::HeadersTooLarge
         | Code::InvalidConfig
         | Code::InvalidComponent
+        | Code::InvalidSignature
+        | Code::PolicyViolation
         | Code::InvalidModel
         | Code::UnsupportedFormat
         | Code::ModelInUse

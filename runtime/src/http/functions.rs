@@ -9,7 +9,7 @@ use axum::extract::{Query, Request, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::BroadcastStream;
@@ -23,6 +23,7 @@ use crate::audit::Actor;
 use crate::function::{Function, RevisionRecord};
 use crate::name::Name;
 use crate::node::{Deploy, DeployOutcome, Node};
+use crate::signature::Signature;
 
 fn find(node: &Node, tenant: &Name, name: &Name) -> Result<Arc<Function>, Problem> {
     node.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))
@@ -66,15 +67,17 @@ pub async fn deploy(
     request: Request,
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let meant = tenant.and_then(|tenant| Ok((tenant, name?, DeployQuery::percent(query)?, condition?)));
-    let (Tenant(tenant), FunctionName(name), traffic, condition) = match meant {
+    let signature = signature(&head.headers);
+    let meant =
+        tenant.and_then(|tenant| Ok((tenant, name?, DeployQuery::percent(query)?, condition?, signature?)));
+    let (Tenant(tenant), FunctionName(name), traffic, condition, signature) = match meant {
         Ok(meant) => meant,
         Err(problem) => return Err(upload::refused(problem, body).await),
     };
     let url = url(&tenant, &name);
     let (place, body) = upload::place(&node, body).await?;
     let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
-    let deploy = Deploy { config, component, traffic, by, condition };
+    let deploy = Deploy { config, component, traffic, signature, signed_by: None, by, condition };
     let function = name.clone();
     let deployed = whole(async move {
         let deployed = node.deploy(&tenant, &function, deploy).await;
@@ -93,11 +96,21 @@ pub async fn deploy(
         "digest": format!("sha256:{}", record.digest),
         "bytes": record.bytes,
         "imports": record.imports,
+        "signed_by": record.signed_by,
         "config": record.config,
         "traffic": deployed.record.traffic,
         "url": url,
     });
     Ok(deployed.tag.on((status, Json(body))))
+}
+
+/// A deploy's signature, from the header `weir-signature`.
+fn signature(headers: &HeaderMap) -> Result<Option<Signature>, Problem> {
+    let Some(value) = headers.get("weir-signature") else { return Ok(None) };
+    let parsed = Signature::parse(value.to_str().unwrap_or_default());
+    parsed
+        .map(Some)
+        .map_err(|reason| Problem::new(Code::InvalidSignature, format!("weir-signature: {reason}")))
 }
 
 /// The state of a function as a whole: awake if any revision is.
@@ -174,6 +187,7 @@ fn revision(function: &Function, record: &RevisionRecord) -> Value {
         "digest": format!("sha256:{}", record.digest),
         "bytes": record.bytes,
         "imports": record.imports,
+        "signed_by": record.signed_by,
         "config": record.config,
         "created": record.created,
         "created_by": record.created_by,

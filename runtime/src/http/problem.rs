@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::function::StartError;
 use crate::limits::Exceeded;
+use crate::policy::Violation;
 use crate::preparation::Unprepared;
 use crate::store::StoreError;
 
@@ -32,6 +33,8 @@ pub enum Code {
     UploadTimeout,
     InvalidConfig,
     InvalidComponent,
+    InvalidSignature,
+    PolicyViolation,
     InvalidModel,
     UnsupportedFormat,
     ModelInUse,
@@ -147,6 +150,15 @@ impl Code {
                 "invalid_component",
                 "The component cannot be a function",
             ),
+            Self::InvalidSignature => row(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "invalid_signature",
+                "The signature is not one of these bytes by a key of the tenant",
+            ),
+            // It is understood, and could be deployed: for this tenant it may not.
+            Self::PolicyViolation => {
+                row(StatusCode::FORBIDDEN, "policy_violation", "The operator's policy does not allow it")
+            }
             Self::InvalidModel => {
                 row(StatusCode::UNPROCESSABLE_ENTITY, "invalid_model", "The model cannot be prepared")
             }
@@ -295,7 +307,7 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 54] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
@@ -313,6 +325,8 @@ impl Code {
         Self::UploadTimeout,
         Self::InvalidConfig,
         Self::InvalidComponent,
+        Self::InvalidSignature,
+        Self::PolicyViolation,
         Self::InvalidModel,
         Self::UnsupportedFormat,
         Self::ModelInUse,
@@ -356,11 +370,20 @@ impl Code {
 pub struct Problem {
     pub code: Code,
     pub detail: String,
+    /// The rules of the operator's policy that it is about. Only of [`Code::PolicyViolation`].
+    pub violations: Vec<Violation>,
 }
 
 impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into() }
+        Self { code, detail: detail.into(), violations: vec![] }
+    }
+
+    /// What the operator's policy has against a deploy: all of it.
+    pub fn policy(violations: Vec<Violation>) -> Self {
+        let all: Vec<String> = violations.iter().map(Violation::to_string).collect();
+        let detail = format!("the operator's policy does not allow it: {}", all.join("; "));
+        Self { violations, ..Self::new(Code::PolicyViolation, detail) }
     }
 
     /// What went wrong is for the operator's log; the client learns that it did.
@@ -391,7 +414,7 @@ impl fmt::Display for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let Row { status, code, title, retry_after } = self.code.row();
-        let body = json!({
+        let mut body = json!({
             "type": format!("urn:weir:problem:{code}"),
             "title": title,
             "status": status.as_u16(),
@@ -399,6 +422,9 @@ impl IntoResponse for Problem {
             "detail": self.detail,
             "retryable": retry_after.is_some(),
         });
+        if let (false, Some(fields)) = (self.violations.is_empty(), body.as_object_mut()) {
+            fields.insert("violations".to_owned(), json!(self.violations));
+        }
         let mut response = (status, body.to_string()).into_response();
         response.extensions_mut().insert(self.code);
         let headers = response.headers_mut();

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use wasmparser::{Parser, Payload};
 use wasmtime::component::{Component, InstancePre, Linker};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 use wasmtime_wasi_http::handler::ProxyPre;
@@ -119,6 +120,30 @@ pub fn compile(bytes: &[u8], stack: Size) -> Result<Vec<u8>, Rejection> {
     let invalid = |error: wasmtime::Error| Rejection::Invalid(one_line(&error));
     let engine = Engine::new(&base(stack)).map_err(invalid)?;
     engine.precompile_component(bytes).map_err(invalid)
+}
+
+/// The interfaces that a component imports, without compiling it. Nothing else of it is checked.
+///
+/// # Errors
+/// Bytes that are no component, or that end in the middle.
+pub fn imports(bytes: &[u8]) -> Result<Vec<String>, Rejection> {
+    look(bytes)?;
+    let invalid = |error: wasmparser::BinaryReaderError| Rejection::Invalid(error.to_string());
+    let (mut imports, mut depth) = (vec![], 0_usize);
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(invalid)? {
+            // Modules and components within it import from it, not from the host.
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ComponentImportSection(section) if depth == 0 => {
+                for import in section {
+                    imports.push(import.map_err(invalid)?.name.name.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(imports)
 }
 
 /// What compiling and running must have in common.

@@ -36,6 +36,18 @@ impl HostPattern {
             Host::Address(address) => literal(&host) == Some(*address),
         }
     }
+
+    /// Whether it lets every request through that `other` does. A port that is written is another than none, also where it
+    /// is a scheme's own: it is that port for all schemes.
+    pub fn covers(&self, other: &Self) -> bool {
+        let below = |name: &str, of: &str| name.strip_suffix(of).is_some_and(|label| label.ends_with('.'));
+        self.port == other.port
+            && match (&self.host, &other.host) {
+                (Host::Below(of), Host::Name(name)) => below(name, of),
+                (Host::Below(of), Host::Below(name)) => name == of || below(name, of),
+                (mine, theirs) => mine == theirs,
+            }
+    }
 }
 
 impl FromStr for HostPattern {
@@ -148,6 +160,31 @@ pub(super) fn literal(host: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_covers_what_is_within_it() {
+        for (wide, narrow, covers) in [
+            ("api.example.com", "API.example.com.", true),
+            ("api.example.com", "b.example.com", false),
+            ("api.example.com", "api.example.com:8443", false),
+            ("api.example.com:8443", "api.example.com:8443", true),
+            ("api.example.com:8443", "api.example.com", false),
+            ("*.example.com", "api.example.com", true),
+            ("*.example.com", "b.api.example.com", true),
+            ("*.example.com", "example.com", false),
+            ("*.example.com", "badexample.com", false),
+            ("*.example.com", "*.example.com", true),
+            ("*.example.com", "*.api.example.com", true),
+            ("*.api.example.com", "*.example.com", false),
+            ("api.example.com", "*.example.com", false),
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "[::ffff:192.0.2.1]", true),
+            ("192.0.2.1", "192.0.2.2", false),
+        ] {
+            let [wide, narrow] = [wide, narrow].map(|text| text.parse::<HostPattern>().unwrap());
+            assert_eq!(wide.covers(&narrow), covers, "{wide} {narrow}");
+        }
+    }
 
     #[test]
     fn a_pattern_allows_what_it_names() {

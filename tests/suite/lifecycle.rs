@@ -159,6 +159,26 @@ async fn settings_are_read_again_whole_or_not_at_all() {
     server.kill().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn graphs_leave_memory_as_the_settings_say_now() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Process::serve_with(data.path(), "[models]\nkeep_alive = \"1h\"").await;
+    let client = Client::new(&server.url);
+    let model = weir_tests::onnx::double(FLOAT, &[weir_tests::onnx::Axis::Fixed(1)]);
+    assert_eq!(client.put_model("m", model).await.status, 201);
+    let config = json!({ "models": ["m"], "idle_timeout": "50ms" });
+    let nn = client.deploy("nn", std::fs::read(guests::NN).unwrap(), &config).await;
+    assert_eq!(nn.status, 201, "{}", nn.text());
+    let raw = client.call("nn", "/raw?model=m&input=x&type=fp32&shape=1", 1.5_f32.to_le_bytes().to_vec());
+    assert_eq!(client.send(raw).await.body[..], 3.0_f32.to_le_bytes());
+    until("the function sleeps", async || client.get("/v1/functions/nn").await.json["state"] == "zero").await;
+    assert_eq!(client.metric("weir_resident_graphs").await, 1.0);
+    std::fs::write(data.path().join("weir.toml"), "[models]\nkeep_alive = \"10ms\"").unwrap();
+    server.signal("HUP");
+    until("the graph leaves memory", async || client.metric("weir_resident_graphs").await == 0.0).await;
+    server.kill().await;
+}
+
 const FLOAT: tract_onnx::pb::tensor_proto::DataType = tract_onnx::pb::tensor_proto::DataType::Float;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -227,10 +227,12 @@ mod tests {
         assert!(refusal(&file).contains("is no backup"), "{}", refusal(&file));
 
         // No database, though its digest is right.
-        archive(&file, &of("weir.db", "x", &digest("x")), &[("weir.db", "x")]);
+        let text = "long enough to have a head that could be a database's ".repeat(100);
+        archive(&file, &of("weir.db", &text, &digest(&text)), &[("weir.db", &text)]);
         verify(&file).unwrap();
         let new = folder.path().join("new");
-        assert!(restore(&file, &new).await.is_err());
+        let refusal = format!("{:#}", restore(&file, &new).await.unwrap_err());
+        assert!(refusal.contains("weir.db cannot be opened"), "{refusal}");
         assert_eq!(files(&new), ["lock", "tmp"]);
     }
 }

@@ -5,7 +5,10 @@
 
 mod keys;
 mod models;
+mod quotas;
 mod tenants;
+
+pub use quotas::Used;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -20,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 use weir_gpu::{DeviceConfig, GpuFolders, Service};
 
 use crate::access::{Access, Failures, KeyRecord, Keys};
-use crate::admission::Sandboxes;
+use crate::admission::{Gates, Pool};
+use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::config::{self, Config, GpuMode, Settings};
 use crate::function::{Function, FunctionConfig, FunctionRecord, RevisionRecord, Weight};
@@ -47,9 +51,14 @@ pub struct Node {
     pub access: Access,
     /// How often tenants may call.
     pub rates: Rates,
+    /// How many calls of tenants may run and wait.
+    pub gates: Gates,
+    /// What tenants have spent.
+    pub budgets: Arc<Budgets>,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
-    pub sandboxes: Arc<Sandboxes>,
+    /// The sandboxes that there may be at one time, over all functions.
+    pub sandboxes: Arc<Pool>,
     pub memory: Arc<NodeMemory>,
     pub egress: Arc<Egress>,
     pub functions: Catalog<Function>,
@@ -140,6 +149,8 @@ impl Node {
             key_index: store.index(),
             access,
             rates: Rates::default(),
+            gates: Gates::default(),
+            budgets: Arc::default(),
             tenants: DashMap::new(),
             gpu: config::gpu_folders(),
             started: Instant::now(),
@@ -147,7 +158,7 @@ impl Node {
             service,
             models: Arc::default(),
             telemetry,
-            sandboxes: Arc::new(Sandboxes::new(settings.sandbox.sandboxes)),
+            sandboxes: Pool::new(settings.sandbox.sandboxes.get()),
             memory: Arc::new(NodeMemory::new(memory)),
             egress: Arc::new(Egress::new(AddressRules { allowed: settings.egress.allow.clone() })?),
             functions: Catalog::default(),
@@ -283,7 +294,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether a deploy's models are there; the newest revision, if the deploy says the same again.
+    /// Whether a deploy's models are there, and its tenant may have it; the newest revision, if the deploy says the same again.
     async fn admit(
         &self,
         tenant: &Name,
@@ -299,9 +310,16 @@ impl Node {
                 ),
             ));
         }
-        let Some(function) = self.functions.find(tenant, name) else { return Ok(None) };
-        let newest = self.record(&function).await?.revisions.pop();
-        Ok(newest.filter(|newest| newest.digest == component.digest && newest.config == *config))
+        if let Some(function) = self.functions.find(tenant, name) {
+            let newest = self.record(&function).await?.revisions.pop();
+            let is_same =
+                |newest: &RevisionRecord| newest.digest == component.digest && newest.config == *config;
+            if let Some(same) = newest.filter(is_same) {
+                return Ok(Some(same));
+            }
+        }
+        self.room_for_revision(tenant, name, config, component)?;
+        Ok(None)
     }
 
     /// The code of an uploaded component: its artifact if there is one, or a new one.

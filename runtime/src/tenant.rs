@@ -1,5 +1,5 @@
-//! What is kept about a tenant: what it is called, whether it is active, and what it may have of the devices, where that is
-//! not the operator's default.
+//! What is kept about a tenant: what it is called, whether it is active, and what it may have, where that is not the
+//! operator's default.
 //!
 //! What is not set follows the defaults (`[tenant]` in the configuration file), also when these change at a restart.
 
@@ -33,7 +33,7 @@ impl Record for TenantRecord {
     }
 }
 
-/// What a tenant may have of the devices. What is absent is the operator's default; unknown names are refused.
+/// What a tenant may have. What is absent is the operator's default; unknown names are refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShareConfig {
@@ -57,6 +57,22 @@ pub struct ShareConfig {
     pub device_memory: Option<Size>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_memory: Option<Size>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrent_calls: Option<NonZeroU32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_queued_calls: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_sandboxes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_functions: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_models: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<Size>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_soft: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_hard: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -98,6 +114,14 @@ impl ShareConfig {
             call_burst: self.call_burst.or(defaults.call_burst),
             device_memory: self.device_memory.or(defaults.device_memory),
             gpu_memory: self.gpu_memory.or(defaults.gpu_memory),
+            max_concurrent_calls: self.max_concurrent_calls.or(defaults.max_concurrent_calls),
+            max_queued_calls: self.max_queued_calls.or(defaults.max_queued_calls),
+            reserved_sandboxes: self.reserved_sandboxes.unwrap_or(defaults.reserved_sandboxes),
+            max_functions: self.max_functions.or(defaults.max_functions),
+            max_models: self.max_models.or(defaults.max_models),
+            stored_bytes: self.stored_bytes.or(defaults.stored_bytes),
+            budget_soft: self.budget_soft.or(defaults.budget_soft),
+            budget_hard: self.budget_hard.or(defaults.budget_hard),
         }
     }
 }

@@ -55,8 +55,13 @@ impl Server {
 
     /// A server that asks for keys, with the operator's.
     pub async fn with_keys() -> (Self, String) {
+        Self::with_keys_and(|_| {}).await
+    }
+
+    /// The same with settings that are changed from their defaults.
+    pub async fn with_keys_and(change: impl FnOnce(&mut Settings)) -> (Self, String) {
         let data = Arc::new(tempfile::tempdir().unwrap());
-        let server = Self::start_on(Arc::clone(&data), Self::settings(|_| {}), false).await;
+        let server = Self::start_on(Arc::clone(&data), Self::settings(change), false).await;
         let key = std::fs::read_to_string(data.path().join("operator.key")).unwrap();
         (server, key.trim().to_owned())
     }

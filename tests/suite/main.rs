@@ -13,6 +13,7 @@ mod limits;
 mod mistakes;
 mod models;
 mod preparation;
+mod quotas;
 mod restart;
 mod sharing;
 mod storage;

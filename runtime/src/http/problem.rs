@@ -21,6 +21,8 @@ pub enum Code {
     TenantSuspended,
     TooManyFailures,
     RateLimited,
+    BudgetExhausted,
+    QuotaExceeded,
     Conflict,
     NotFound,
     MethodNotAllowed,
@@ -97,12 +99,17 @@ impl Code {
                 "Too many wrong keys came from this address",
                 3,
             ),
-            Self::RateLimited => later(
-                StatusCode::TOO_MANY_REQUESTS,
-                "rate_limited",
-                "The tenant calls more often than it may",
-                1,
+            Self::RateLimited => {
+                later(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "Calls come more often than they may", 1)
+            }
+            Self::BudgetExhausted => row(
+                StatusCode::PAYMENT_REQUIRED,
+                "budget_exhausted",
+                "The tenant has spent all that it may in this month",
             ),
+            Self::QuotaExceeded => {
+                row(StatusCode::FORBIDDEN, "quota_exceeded", "The tenant has all that it may")
+            }
             Self::Conflict => {
                 row(StatusCode::CONFLICT, "conflict", "It cannot be so while something else is")
             }
@@ -229,7 +236,7 @@ impl Code {
             Self::TenantOverloaded => later(
                 StatusCode::TOO_MANY_REQUESTS,
                 "tenant_overloaded",
-                "The tenant has all the waiting inferences that it may",
+                "The tenant has all the waiting calls or inferences that it may",
                 1,
             ),
             Self::QueueTimeout => later(
@@ -282,13 +289,15 @@ impl Code {
 
 impl Code {
     #[cfg(any(test, fuzzing))]
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 52] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::TenantRequired,
         Self::TenantSuspended,
         Self::TooManyFailures,
         Self::RateLimited,
+        Self::BudgetExhausted,
+        Self::QuotaExceeded,
         Self::Conflict,
         Self::NotFound,
         Self::MethodNotAllowed,

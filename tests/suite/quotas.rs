@@ -96,7 +96,7 @@ impl Drop for Flood {
     }
 }
 
-fn double(rows: usize) -> Vec<u8> {
+fn double(rows: i64) -> Vec<u8> {
     onnx::double(DataType::Float, &[onnx::Axis::Fixed(rows)])
 }
 
@@ -322,7 +322,7 @@ async fn a_tenant_may_spend_so_much_in_a_month() {
         two.deploys(tenant, "nn", guests::NN, json!({ "models": ["slow"] })).await;
     }
     let run = async |tenant: &str| {
-        let path = format!("/fn/{tenant}/nn/raw?model=slow&input=x&type=fp32&shape=256,256");
+        let path = format!("/fn/{tenant}/nn/raw?model=slow&input=x0&type=fp32&shape=256,256");
         two.server.send(two.request(tenant, Method::POST, &path).body(vec![0; 256 * 256 * 4])).await
     };
     let spend = async |tenant: &'static str| {

@@ -8,14 +8,14 @@
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use std::time::Instant;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::access::Role;
+use crate::rates::{Limited, Rate};
 
 /// Who asks, from where, and for what.
 #[derive(Debug, Clone, Default)]
@@ -108,27 +108,27 @@ const REFUSALS: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
 /// The refusals that are written, and the number of those that are not.
 pub struct Refusals {
-    limiter: DefaultDirectRateLimiter,
+    since: Instant,
+    rate: Limited,
     left_out: AtomicU64,
 }
 
 impl Default for Refusals {
     fn default() -> Self {
-        let quota = Quota::per_second(NonZeroU32::MIN).allow_burst(REFUSALS);
-        Self { limiter: RateLimiter::direct(quota), left_out: AtomicU64::new(0) }
+        let rate = Limited::default();
+        rate.set(Some(Rate { per_second: NonZeroU32::MIN, burst: REFUSALS }));
+        Self { since: Instant::now(), rate, left_out: AtomicU64::new(0) }
     }
 }
 
 impl Refusals {
     /// Whether a refusal is written, and if so how many before it were not.
     pub fn take(&self) -> Option<u64> {
-        match self.limiter.check() {
-            Ok(()) => Some(self.left_out.swap(0, Ordering::Relaxed)),
-            Err(_) => {
-                self.left_out.fetch_add(1, Ordering::Relaxed);
-                None
-            }
+        if self.rate.take(self.since.elapsed()) {
+            return Some(self.left_out.swap(0, Ordering::Relaxed));
         }
+        self.left_out.fetch_add(1, Ordering::Relaxed);
+        None
     }
 }
 

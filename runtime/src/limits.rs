@@ -79,6 +79,8 @@ limits! {
     InferenceTime = "inference_timeout", Some(Code::InferenceTimeout), "an_inference_may_take_so_long";
     /// Time until a function is awake, and until its sandbox has started.
     StartTime = "startup_timeout", Some(Code::StartTimeout), "a_start_may_take_so_long";
+    /// Calls of a function in a second.
+    FunctionCallRate = "calls_per_second", Some(Code::RateLimited), "a_function_may_be_called_so_often";
     /// Bytes of a request's body.
     RequestBytes = "limits.request_bytes", Some(Code::TooLarge), "a_request_may_be_as_large_as_the_limit_and_no_larger";
     /// Bytes of an answer's body.
@@ -110,6 +112,18 @@ limits! {
     TenantQueue = "tenant.queue", Some(Code::TenantOverloaded), "so_many_inferences_of_a_tenant_may_wait";
     /// Calls of a tenant's functions in a second.
     CallRate = "tenant.calls_per_second", Some(Code::RateLimited), "a_tenant_may_call_so_often";
+    /// Calls of a tenant's functions that run.
+    Calls = "tenant.max_concurrent_calls", Some(Code::TenantOverloaded), "so_many_calls_of_a_tenant_run_and_wait";
+    /// Calls of a tenant's functions that wait.
+    QueuedCalls = "tenant.max_queued_calls", Some(Code::TenantOverloaded), "so_many_calls_of_a_tenant_run_and_wait";
+    /// Functions of a tenant.
+    Functions = "tenant.max_functions", Some(Code::QuotaExceeded), "a_tenant_may_keep_so_much";
+    /// Models of a tenant.
+    Models = "tenant.max_models", Some(Code::QuotaExceeded), "a_tenant_may_keep_so_much";
+    /// Bytes of a tenant's components and models.
+    StoredBytes = "tenant.stored_bytes", Some(Code::QuotaExceeded), "a_tenant_may_keep_so_much";
+    /// What a tenant may spend in a month.
+    Budget = "tenant.budget_hard", Some(Code::BudgetExhausted), "a_tenant_may_spend_so_much_in_a_month";
     /// Bytes of an uploaded component.
     ComponentBytes = "limits.component_bytes", Some(Code::TooLarge), "uploads_beyond_the_operators_limits_are_refused";
     /// Bytes of an uploaded model.
@@ -151,6 +165,7 @@ mod tests {
             include_str!("../../tests/suite/preparation.rs"),
             include_str!("../../tests/suite/sharing.rs"),
             include_str!("../../tests/suite/access.rs"),
+            include_str!("../../tests/suite/quotas.rs"),
         ]
         .concat();
         let function = serde_json::to_value(FunctionConfig::default()).unwrap();
@@ -162,6 +177,8 @@ mod tests {
             let most = value(&settings, if field.contains('.') { field } else { "limits" })
                 .filter(|_| field.contains('.'))
                 .or_else(|| value(&settings, &format!("limits.{field}")))
+                // How often its functions are called the operator bounds by tenant.
+                .or_else(|| value(&settings, &format!("tenant.{field}")))
                 .unwrap_or_else(|| panic!("the operator cannot set {field}"));
             let default = value(&function, field);
             let code = limit.code().map_or("cut".to_owned(), |code| format!("`{}`", code.name()));

@@ -265,6 +265,10 @@ impl Models {
         self.own(tenant, name).or_else(|| self.public(name))
     }
 
+    pub fn own_of(&self, tenant: &str) -> Vec<Arc<Model>> {
+        self.own.of(tenant)
+    }
+
     pub fn own(&self, tenant: &str, name: &str) -> Option<Arc<Model>> {
         self.own.find(tenant, name)
     }

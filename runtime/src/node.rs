@@ -7,9 +7,12 @@ mod backup;
 mod keys;
 mod models;
 mod policy;
+mod quotas;
 mod settings;
 mod tenants;
 mod traffic;
+
+pub use quotas::Used;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -23,8 +26,9 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use weir_gpu::{DeviceConfig, GpuFolders, Service};
 
 use crate::access::{Access, Failures, KeyRecord, Keys};
-use crate::admission::Sandboxes;
+use crate::admission::{Gates, Pool};
 use crate::audit::{Actor, Refusals};
+use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::config::live::Live;
 use crate::config::{self, Config, GpuMode};
@@ -63,9 +67,14 @@ pub struct Node {
     /// Requests that are done once.
     pub once: Once,
     policy: Policy,
+    /// How many calls of tenants may run and wait.
+    pub gates: Gates,
+    /// What tenants have spent.
+    pub budgets: Arc<Budgets>,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
-    pub sandboxes: Arc<Sandboxes>,
+    /// The sandboxes that there may be at one time, over all functions.
+    pub sandboxes: Arc<Pool>,
     pub memory: Arc<NodeMemory>,
     pub egress: Arc<Egress>,
     pub functions: Catalog<Function>,
@@ -182,6 +191,8 @@ impl Node {
             rates: Rates::default(),
             once: Once::default(),
             policy: config.policy.clone(),
+            gates: Gates::default(),
+            budgets: Arc::default(),
             tenants: DashMap::new(),
             gpu: config::gpu_folders(),
             started: Instant::now(),
@@ -189,7 +200,7 @@ impl Node {
             service,
             models: Arc::default(),
             telemetry,
-            sandboxes: Arc::new(Sandboxes::new(settings.sandbox.sandboxes)),
+            sandboxes: Pool::new(settings.sandbox.sandboxes.get()),
             memory: Arc::new(NodeMemory::new(memory)),
             egress: Arc::new(Egress::new(AddressRules { allowed: settings.egress.allow.clone() })?),
             functions: Catalog::default(),
@@ -412,9 +423,10 @@ impl Node {
                 ),
             ));
         }
+        let room = || self.room_for_revision(tenant, name, config, component);
         let Some(function) = self.functions.find(tenant, name) else {
             condition.check::<FunctionRecord>(None)?;
-            return Ok(None);
+            return room().map(|()| None);
         };
         let kept = self.record(&function).await?;
         condition.check(Some(&kept))?;
@@ -423,7 +435,10 @@ impl Node {
             newest.digest == component.digest && newest.config == *config && newest.signed_by == *signed_by
         });
         let tag = Tag::from(&kept);
-        Ok(is_same.then_some(Deployed { outcome: DeployOutcome::Same, record: kept.record, tag }))
+        if is_same {
+            return Ok(Some(Deployed { outcome: DeployOutcome::Same, record: kept.record, tag }));
+        }
+        room().map(|()| None)
     }
 
     /// The code of an uploaded component: its artifact if there is one, or a new one.

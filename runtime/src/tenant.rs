@@ -1,5 +1,5 @@
-//! What is kept about a tenant: what it is called, whether it is active, and what it may have of the devices, where that is
-//! not the operator's default.
+//! What is kept about a tenant: what it is called, whether it is active, and what it may have, where that is not the
+//! operator's default.
 //!
 //! What is not set follows the defaults (`[tenant]` in the configuration file), also when these change at a restart.
 
@@ -36,7 +36,7 @@ impl Record for TenantRecord {
     }
 }
 
-/// What a tenant may have of the devices. What is absent is the operator's default; unknown names are refused.
+/// What a tenant may have. What is absent is the operator's default; unknown names are refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShareConfig {
@@ -69,6 +69,30 @@ pub struct ShareConfig {
     /// The same of the GPU's memory; as `device_memory` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_memory: Option<Size>,
+    /// Calls of its functions that may run at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrent_calls: Option<NonZeroU32>,
+    /// Calls of its functions that may wait for their turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_queued_calls: Option<u32>,
+    /// Sandboxes that are kept for it, however many others have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_sandboxes: Option<u32>,
+    /// Functions that it may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_functions: Option<u32>,
+    /// Models that it may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_models: Option<u32>,
+    /// Bytes that its components and models may have, the same bytes counted once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<Size>,
+    /// What it may spend in a month before the operator is told, in milliseconds of the devices' time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_soft: Option<u64>,
+    /// What it may spend in a month.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_hard: Option<u64>,
     /// Who may sign its components.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
@@ -133,6 +157,14 @@ impl ShareConfig {
             call_burst: self.call_burst.or(defaults.call_burst),
             device_memory: self.device_memory.or(defaults.device_memory),
             gpu_memory: self.gpu_memory.or(defaults.gpu_memory),
+            max_concurrent_calls: self.max_concurrent_calls.or(defaults.max_concurrent_calls),
+            max_queued_calls: self.max_queued_calls.or(defaults.max_queued_calls),
+            reserved_sandboxes: self.reserved_sandboxes.unwrap_or(defaults.reserved_sandboxes),
+            max_functions: self.max_functions.or(defaults.max_functions),
+            max_models: self.max_models.or(defaults.max_models),
+            stored_bytes: self.stored_bytes.or(defaults.stored_bytes),
+            budget_soft: self.budget_soft.or(defaults.budget_soft),
+            budget_hard: self.budget_hard.or(defaults.budget_hard),
         }
     }
 }

@@ -18,6 +18,7 @@ mod models;
 mod openapi;
 mod policy;
 mod preparation;
+mod quotas;
 mod restart;
 mod sharing;
 mod storage;

@@ -226,13 +226,14 @@ mod tests {
         std::fs::write(&file, vec![7; 10_000]).unwrap();
         assert!(refusal(&file).contains("is no backup"), "{}", refusal(&file));
 
-        // No database, though its digest is right.
-        let text = "long enough to have a head that could be a database's ".repeat(100);
-        archive(&file, &of("weir.db", &text, &digest(&text)), &[("weir.db", &text)]);
-        verify(&file).unwrap();
+        // No database, though its digest is right: too short to have a head, and of another kind.
         let new = folder.path().join("new");
-        let refusal = format!("{:#}", restore(&file, &new).await.unwrap_err());
-        assert!(refusal.contains("weir.db cannot be opened"), "{refusal}");
+        for text in ["x", &"long enough for a head".repeat(100)] {
+            archive(&file, &of("weir.db", text, &digest(text)), &[("weir.db", text)]);
+            verify(&file).unwrap();
+            let refusal = format!("{:#}", restore(&file, &new).await.unwrap_err());
+            assert!(refusal.contains("has no database"), "{refusal}");
+        }
         assert_eq!(files(&new), ["lock", "tmp"]);
     }
 }

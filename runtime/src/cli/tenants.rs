@@ -20,7 +20,7 @@ pub struct Tenants {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List tenants and what they may have of the devices
+    /// List tenants and what they may have
     List,
     /// Set what a tenant may have; what is not said stays as it is
     Set(Box<Set>),
@@ -39,7 +39,7 @@ struct Set {
     /// Its part of the devices' time against that of others: 1 to 1000
     #[arg(long)]
     weight: Option<u32>,
-    /// The most urgent class that its inferences may have: critical, standard or batch
+    /// The most urgent class that its functions may ask for: critical, standard or batch
     #[arg(long)]
     class: Option<String>,
     /// The most of its inferences that may wait for a device
@@ -57,6 +57,30 @@ struct Set {
     /// The same of the GPU's memory; as --device-memory if it is not set
     #[arg(long, value_name = "SIZE")]
     gpu_memory: Option<String>,
+    /// The most calls of its functions that may run at one time
+    #[arg(long, value_name = "CALLS")]
+    max_concurrent_calls: Option<u32>,
+    /// The most calls of its functions that may wait for their turn
+    #[arg(long, value_name = "CALLS")]
+    max_queued_calls: Option<u32>,
+    /// Sandboxes that are kept for it, however many others have
+    #[arg(long, value_name = "SANDBOXES")]
+    reserved_sandboxes: Option<u32>,
+    /// The most functions that it may have
+    #[arg(long, value_name = "FUNCTIONS")]
+    max_functions: Option<u32>,
+    /// The most models that it may have
+    #[arg(long, value_name = "MODELS")]
+    max_models: Option<u32>,
+    /// The most bytes that its components and models may have, such as 10GiB
+    #[arg(long, value_name = "SIZE")]
+    stored_bytes: Option<String>,
+    /// What it may spend in a month before it is told, in milliseconds of the devices' time
+    #[arg(long, value_name = "UNITS")]
+    budget_soft: Option<u64>,
+    /// What it may spend in a month
+    #[arg(long, value_name = "UNITS")]
+    budget_hard: Option<u64>,
     /// A key that may sign its components: a name, and a file with the public key (PEM). May be given more than once; all
     /// that are given take the place of those before
     #[arg(long = "signing-key", value_name = "NAME=FILE")]
@@ -119,6 +143,14 @@ impl Set {
                 ("call_burst", self.call_burst.map(Value::from)),
                 ("device_memory", self.device_memory.map(Value::from)),
                 ("gpu_memory", self.gpu_memory.map(Value::from)),
+                ("max_concurrent_calls", self.max_concurrent_calls.map(Value::from)),
+                ("max_queued_calls", self.max_queued_calls.map(Value::from)),
+                ("reserved_sandboxes", self.reserved_sandboxes.map(Value::from)),
+                ("max_functions", self.max_functions.map(Value::from)),
+                ("max_models", self.max_models.map(Value::from)),
+                ("stored_bytes", self.stored_bytes.map(Value::from)),
+                ("budget_soft", self.budget_soft.map(Value::from)),
+                ("budget_hard", self.budget_hard.map(Value::from)),
                 ("signing_keys", signing_keys),
             ],
         );

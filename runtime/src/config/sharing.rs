@@ -3,19 +3,21 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::function::Class;
 use crate::rates::Rate;
 use crate::units::{Size, span};
 
-/// What a tenant may have of the devices, unless it is told otherwise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What a tenant may have, unless it is told otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantConfig {
     /// Its part of the devices' time, against that of others.
     pub weight: u32,
-    /// The most urgent class that its inferences may have.
+    /// The most urgent class that its functions may ask for, and its inferences have.
     pub class: Class,
     /// The most of its inferences that may wait for a device.
     pub queue: usize,
@@ -27,6 +29,22 @@ pub struct TenantConfig {
     pub device_memory: Option<Size>,
     /// The same of the GPU's memory; as `device_memory` when absent.
     pub gpu_memory: Option<Size>,
+    /// Calls of its functions that may run at one time; as many as the functions let when absent.
+    pub max_concurrent_calls: Option<NonZeroU32>,
+    /// Calls of its functions that may wait for their turn; as many as the functions let when absent.
+    pub max_queued_calls: Option<u32>,
+    /// Sandboxes that are kept for it, however many others have.
+    pub reserved_sandboxes: u32,
+    /// Functions that it may have; any number when absent.
+    pub max_functions: Option<u32>,
+    /// Models that it may have; any number when absent.
+    pub max_models: Option<u32>,
+    /// Bytes that its components and models may have, the same bytes counted once; any number when absent.
+    pub stored_bytes: Option<Size>,
+    /// What it may spend in a month before the operator is told, in milliseconds of the devices' time.
+    pub budget_soft: Option<u64>,
+    /// What it may spend in a month.
+    pub budget_hard: Option<u64>,
 }
 
 impl Default for TenantConfig {
@@ -40,6 +58,14 @@ impl Default for TenantConfig {
             call_burst: None,
             device_memory: None,
             gpu_memory: None,
+            max_concurrent_calls: None,
+            max_queued_calls: None,
+            reserved_sandboxes: 0,
+            max_functions: None,
+            max_models: None,
+            stored_bytes: None,
+            budget_soft: None,
+            budget_hard: None,
         }
     }
 }
@@ -51,19 +77,28 @@ impl TenantConfig {
     /// # Errors
     /// A sentence that names the field, what was asked and what is allowed.
     pub fn check(&self) -> Result<(), String> {
-        if Self::WEIGHTS.contains(&self.weight) {
-            return Ok(());
+        if !Self::WEIGHTS.contains(&self.weight) {
+            let (least, most) = Self::WEIGHTS.into_inner();
+            return Err(format!("weight is {}; it must be {least} to {most}", self.weight));
         }
-        let (least, most) = Self::WEIGHTS.into_inner();
-        Err(format!("weight is {}; it must be {least} to {most}", self.weight))
+        if let (Some(soft), Some(hard)) = (self.budget_soft, self.budget_hard)
+            && soft > hard
+        {
+            return Err(format!("budget_soft is {soft}; budget_hard, {hard}, would come before it"));
+        }
+        Ok(())
     }
 }
 
 impl TenantConfig {
     /// How often its functions may be called, if there is a bound.
     pub fn rate(&self) -> Option<Rate> {
-        let per_second = self.calls_per_second?;
-        Some(Rate { per_second, burst: self.call_burst.unwrap_or(per_second) })
+        Rate::new(self.calls_per_second, self.call_burst)
+    }
+
+    /// What it may spend in a month.
+    pub fn budget(&self) -> Budget {
+        Budget { soft: self.budget_soft, hard: self.budget_hard }
     }
 }
 

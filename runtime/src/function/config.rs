@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Settings;
 use crate::hosts::check_host;
 use crate::name::Name;
+use crate::rates::Rate;
 use crate::sandbox::egress::HostPattern;
 use crate::schema::{HostNameText, HostText, ModelText, SpanText};
 use crate::units::{Size, span};
@@ -30,8 +31,9 @@ pub struct FunctionConfig {
     pub allow_model_bytes: bool,
     /// Where its models run.
     pub device: Device,
-    /// How urgent its inferences are.
-    pub class: Class,
+    /// How urgent its inferences are: the most that its tenant may ask for; standard, or what its tenant may have if that is
+    /// less, when absent.
+    pub class: Option<Class>,
     /// Whether its inferences may ride in one batch with others'.
     pub isolation: Isolation,
     /// Its environment; nothing else is in it.
@@ -45,6 +47,10 @@ pub struct FunctionConfig {
     pub max_concurrency: NonZeroU32,
     /// Calls that may wait while so many run.
     pub max_queue: u32,
+    /// Calls in a second; as many as come when absent. Its tenant's rate holds beside it.
+    pub calls_per_second: Option<NonZeroU32>,
+    /// Calls at once after a pause; as many as in a second when absent.
+    pub call_burst: Option<NonZeroU32>,
     /// How long without calls before nothing of it is left in memory.
     #[serde(with = "span")]
     #[schemars(with = "SpanText")]
@@ -113,6 +119,7 @@ pub enum Device {
     Gpu,
 }
 
+/// How urgent inferences are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
@@ -120,6 +127,24 @@ pub enum Class {
     #[default]
     Standard,
     Batch,
+}
+
+impl Class {
+    /// Whether it is more urgent.
+    pub fn is_above(self, other: Self) -> bool {
+        matches!(
+            (self, other),
+            (Self::Critical, Self::Standard | Self::Batch) | (Self::Standard, Self::Batch)
+        )
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::Standard => "standard",
+            Self::Batch => "batch",
+        }
+    }
 }
 
 /// Who rides with whom, where a model's inferences are run in batches.
@@ -160,13 +185,15 @@ impl Default for FunctionConfig {
             models: vec![],
             allow_model_bytes: false,
             device: Device::default(),
-            class: Class::default(),
+            class: None,
             isolation: Isolation::default(),
             env: BTreeMap::new(),
             egress: vec![],
             limits: Limits::default(),
             max_concurrency: NonZeroU32::MIN.saturating_add(63),
             max_queue: 1000,
+            calls_per_second: None,
+            call_burst: None,
             idle_timeout: Duration::from_secs(30),
             startup_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
@@ -253,6 +280,9 @@ impl FunctionConfig {
         for name in &self.hostnames {
             check_host(name).map_err(|reason| format!("hostnames: {reason}"))?;
         }
+        if self.call_burst.is_some() && self.calls_per_second.is_none() {
+            return Err("call_burst says nothing without calls_per_second".to_owned());
+        }
         for name in &self.models {
             Name::model(name).map_err(|reason| format!("models: {reason}"))?;
         }
@@ -270,6 +300,11 @@ impl FunctionConfig {
             }
         }
         Ok(())
+    }
+
+    /// How often it may be called, if there is a bound.
+    pub fn rate(&self) -> Option<Rate> {
+        Rate::new(self.calls_per_second, self.call_burst)
     }
 }
 
@@ -315,6 +350,8 @@ mod tests {
         assert_eq!(refusal(r#"{"request_timeout": "1h"}"#), "request_timeout is 1h; the most here is 10m");
         assert_eq!(refusal(r#"{"startup_timeout": "0s"}"#), "startup_timeout must be longer than nothing");
         assert_eq!(refusal(r#"{"queue_timeout": "0s"}"#), "queue_timeout must be longer than nothing");
+        assert!(refusal(r#"{"calls_per_second": 0}"#).contains("nonzero"));
+        assert!(refusal(r#"{"call_burst": 3}"#).contains("calls_per_second"));
         assert_eq!(refusal(r#"{"queue_timeout": "1h"}"#), "queue_timeout is 1h; the most here is 10m");
         assert_eq!(
             refusal(r#"{"inference_timeout": "1h"}"#),

@@ -28,6 +28,7 @@ pub use revision::{Revision, RevisionRecord};
 pub use wake::{Stage, StartError};
 
 use crate::node::Node;
+use crate::rates::Limited;
 use crate::sandbox::logs::Log;
 use crate::store::Record;
 
@@ -72,6 +73,8 @@ pub struct Function {
     pub tenant: Arc<str>,
     pub name: Arc<str>,
     pub log: Arc<Log>,
+    /// How often it may be called: as its newest revision says that gets calls.
+    pub rate: Limited,
     state: RwLock<Deployed>,
     calls: AtomicU64,
     failures: AtomicU64,
@@ -99,6 +102,7 @@ impl Function {
             tenant,
             name,
             log: Arc::new(log),
+            rate: Limited::default(),
             state: RwLock::default(),
             calls: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -126,7 +130,10 @@ impl Function {
             let revision = revisions.iter().find(|revision| revision.number == weight.revision)?;
             Some((Arc::clone(revision), weight.weight))
         };
-        let traffic = record.traffic.iter().filter_map(weighted).collect();
+        let traffic: Vec<_> = record.traffic.iter().filter_map(weighted).collect();
+        let called = traffic.iter().filter(|(_, weight)| *weight > 0);
+        let newest = called.max_by_key(|(revision, _)| revision.number);
+        self.rate.set(newest.and_then(|(revision, _)| revision.config.rate()));
         let sticky_header = record.sticky_header.as_deref().map(Arc::from);
         let gone = |revision: &Arc<Revision>| !revisions.iter().any(|kept| kept.number == revision.number);
         let removed: Vec<_> = before.into_iter().filter(gone).collect();

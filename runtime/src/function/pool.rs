@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use wasmtime::component::Accessor;
@@ -23,7 +23,7 @@ use wasmtime_wasi_http::handler::{Prepared, Proxy, ProxyPre};
 use wasmtime_wasi_http::{WasiBody, WasiHttpView};
 
 use super::wake::{ColdStart, Use};
-use crate::admission::Sandboxes;
+use crate::admission::{self, Admitted, Permit};
 use crate::limits::{Exceeded, Limit};
 use crate::sandbox::met::{self, Met};
 use crate::sandbox::meter::Meter;
@@ -43,8 +43,9 @@ pub struct Pool {
     pub reuse: u32,
     pub startup_timeout: Duration,
     pub idle_timeout: Duration,
-    /// The node's sandboxes.
-    pub sandboxes: Arc<Sandboxes>,
+    /// The node's sandboxes, and who takes of them.
+    pub sandboxes: Arc<admission::Pool>,
+    pub tenant: Arc<str>,
     pub cold: Arc<ColdStart>,
     pub telemetry: Arc<Telemetry>,
     /// Cancelled when the function goes to zero.
@@ -64,8 +65,8 @@ pub struct Ticket {
     pub answered: CancellationToken,
     /// Told why the sandbox ended, if it was not by an ordinary answer.
     pub ended: oneshot::Sender<End>,
-    /// One of the function's calls that may run.
-    pub _permit: OwnedSemaphorePermit,
+    /// One of the function's and of the tenant's calls that may run.
+    pub _permit: Admitted,
     /// Keeps the revision awake.
     pub _awake: Use,
 }
@@ -110,7 +111,7 @@ struct Sandbox {
     store: Store<Host>,
     proxy: Proxy,
     /// One of the node's sandboxes. It outlives the store, whose place in the engine's pool it stands for.
-    permit: OwnedSemaphorePermit,
+    permit: Permit,
 }
 
 impl Pool {
@@ -159,7 +160,8 @@ impl Pool {
     /// A new sandbox, as soon as the node has one.
     async fn start(&self) -> Result<Sandbox, NoAnswer> {
         let start_by = Instant::now() + self.startup_timeout;
-        let permit = self.sandboxes.enter(self.startup_timeout).await.map_err(|_| NoAnswer::AllInUse)?;
+        let permit =
+            self.sandboxes.enter(&self.tenant, self.startup_timeout).await.ok_or(NoAnswer::AllInUse)?;
         let started = Instant::now();
         let mut store = self.store(start_by).await?;
         let (meter, met) = (store.data().meter(), store.data().met.clone());
@@ -305,7 +307,7 @@ impl Pool {
         let unwanted = async {
             tokio::select! {
                 () = self.retired.cancelled() => {}
-                () = self.sandboxes.wanted() => {}
+                () = self.sandboxes.wanted(&self.tenant) => {}
                 () = self.common.memory.pressed() => {}
                 () = tokio::time::sleep(self.idle_timeout) => {}
             }

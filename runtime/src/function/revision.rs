@@ -42,8 +42,12 @@ pub struct Revision {
     pub function: Arc<str>,
     pub number: u64,
     pub digest: Arc<str>,
+    /// Bytes of the component.
+    pub bytes: u64,
     pub config: FunctionConfig,
     pub gate: Gate,
+    /// Its tenant's.
+    pub tenant_gate: Arc<Gate>,
     pub log: Arc<Log>,
     pub(super) node: Arc<Node>,
     pub(super) state: Mutex<State>,
@@ -63,13 +67,16 @@ impl Revision {
         log: Arc<Log>,
         node: Arc<Node>,
     ) -> Self {
+        let name = Arc::clone(&function);
         Self {
-            tenant,
-            function,
             number: record.revision,
             digest: record.digest.as_str().into(),
-            gate: Gate::new(record.config.max_concurrency, record.config.max_queue),
+            bytes: record.bytes,
+            gate: Gate::new(name, record.config.max_concurrency.get(), record.config.max_queue),
+            tenant_gate: node.gates.of(&tenant),
             config: record.config.clone(),
+            tenant,
+            function,
             log,
             node,
             state: Mutex::default(),

@@ -194,6 +194,7 @@ impl Revision {
             Arc::clone(&node.models),
             node.service.clone(),
             Arc::clone(&node.telemetry),
+            Arc::clone(&node.budgets),
         ));
         *cold.models.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&models);
         let retired = CancellationToken::new();
@@ -205,6 +206,7 @@ impl Revision {
             startup_timeout: self.config.startup_timeout,
             idle_timeout: self.config.idle_timeout,
             sandboxes: Arc::clone(&node.sandboxes),
+            tenant: Arc::clone(&self.tenant),
             cold: Arc::clone(&cold),
             telemetry: Arc::clone(&node.telemetry),
             retired: retired.clone(),

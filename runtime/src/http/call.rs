@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -26,10 +26,11 @@ use super::guard::{forbidden, no_key};
 use super::problem::{Code, Problem};
 use crate::access::Principal;
 use crate::admission::Refusal;
+use crate::budget::{Exhausted, Standing};
 use crate::function::{End, Function, NoAnswer, Revision, Routed, Ticket};
 use crate::limits::{Exceeded, Limit};
 use crate::node::Node;
-use crate::rates::Rate;
+use crate::rates::{Left, Of, Rate};
 use crate::telemetry::Outcome;
 use crate::units::Size;
 
@@ -39,11 +40,21 @@ pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     let (tenant, name, _) = split(request.uri().path());
     let principal = request.extensions().get::<Principal>();
     let function = may_call(&node, principal, tenant, name)?;
-    if let Err((wait, rate)) = node.rates.take(tenant) {
-        return Ok(too_often(&node, &function, wait, rate));
-    }
+    let standing = match node.budgets.admit(tenant, SystemTime::now()) {
+        Ok(standing) => standing,
+        Err(exhausted) => return Ok(spent(&node, &function, &exhausted)),
+    };
+    let left = match node.rates.take(&function.rate, tenant, started.into_std()) {
+        Ok(left) => left,
+        Err(over) => return Ok(too_often(&node, &function, over)),
+    };
     let call = Call { node, function, outcome: Outcome::Cancelled };
-    call.run(request, started).await
+    let mut answer = call.run(request, started).await.into_response();
+    if standing == Standing::Soft {
+        answer.headers_mut().insert("weir-budget", HeaderValue::from_static("soft"));
+    }
+    tell(answer.headers_mut(), &left);
+    Ok(answer)
 }
 
 /// The function that is meant, if whoever asks may call it. To those who may not, another tenant's functions are as ones
@@ -69,25 +80,52 @@ fn may_call(
     function.ok_or_else(|| Problem::no_function(name))
 }
 
-/// The answer to a call that came too soon. Source of the headers: draft-ietf-httpapi-ratelimit-headers-10.
-fn too_often(node: &Node, function: &Function, wait: Duration, rate: Rate) -> Response {
-    let Rate { per_second, burst } = rate;
-    let detail = format!("the tenant may call {per_second} times a second, and {burst} times at once");
-    node.telemetry.limit(Limit::CallRate);
-    function.log.note(0, 0, format!("{}: {detail}", Limit::CallRate.field()));
+/// The answer to a call of a tenant that has spent its budget.
+fn spent(node: &Node, function: &Function, exhausted: &Exhausted) -> Response {
+    let Exhausted { spent, hard, wait } = exhausted;
+    let detail = format!(
+        "the tenant has spent {spent} of {hard} milliseconds of the devices' time; the next month begins in {}",
+        humantime::format_duration(Duration::from_secs(wait.as_secs()))
+    );
+    node.telemetry.limit(Limit::Budget);
+    function.log.note(0, 0, format!("{}: {detail}", Limit::Budget.field()));
+    Problem::new(Code::BudgetExhausted, detail).into_response()
+}
+
+/// The answer to a call that came too soon.
+fn too_often(node: &Node, function: &Function, over: Left) -> Response {
+    let Rate { per_second, burst } = over.rate;
+    let (detail, limit) = match over.of {
+        Of::Function => ("the function may be called", Limit::FunctionCallRate),
+        Of::Tenant => ("the tenant may call", Limit::CallRate),
+    };
+    let detail = format!("{detail} {per_second} times a second, and {burst} times at once");
+    node.telemetry.limit(limit);
+    function.log.note(0, 0, format!("{}: {detail}", limit.field()));
     let mut response = Problem::new(Code::RateLimited, detail).into_response();
-    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-    let headers = response.headers_mut();
-    headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
-    for (name, value) in [
-        ("ratelimit-policy", format!("\"tenant\";q={per_second};w=1")),
-        ("ratelimit", format!("\"tenant\";r=0;t={}", seconds.max(1))),
-    ] {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            headers.insert(name, value);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds(over.wait)));
+    tell(response.headers_mut(), &[over]);
+    response
+}
+
+/// Whole seconds, one at least, that are no shorter.
+fn seconds(wait: Duration) -> u64 {
+    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
+}
+
+/// What rates there are, and what is left of them. Source: draft-ietf-httpapi-ratelimit-headers-10.
+fn tell(headers: &mut HeaderMap, left: &[Left]) {
+    for Left { of, rate, calls, wait } in left {
+        let of = of.name();
+        for (name, value) in [
+            ("ratelimit-policy", format!("\"{of}\";q={};w=1", rate.per_second)),
+            ("ratelimit", format!("\"{of}\";r={calls};t={}", seconds(*wait))),
+        ] {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.append(name, value);
+            }
         }
     }
-    response
 }
 
 /// A call under way. Dropped before its end, it was its client that went away.
@@ -139,7 +177,8 @@ impl Call {
         check_body(&request, limits.request_bytes).map_err(&met)?;
         let (request, overflow) = admit_body(request, limits.request_bytes.as_u64())?;
         let patience = revision.config.request_timeout;
-        let permit = revision.gate.enter(patience).await.map_err(|refusal| refused(revision, &refusal))?;
+        let permit = revision.gate.enter(&revision.tenant_gate, patience).await;
+        let permit = permit.map_err(|refusal| refused(&self.node, revision, &refusal))?;
         let awake = revision.wake().await?;
 
         // From here on the sandbox's end is ours to cause: by dropping the guard.
@@ -234,6 +273,8 @@ fn outcome(code: Code) -> Outcome {
         | Code::TenantSuspended
         | Code::TooManyFailures
         | Code::RateLimited
+        | Code::BudgetExhausted
+        | Code::QuotaExceeded
         | Code::Conflict
         | Code::IdempotencyMismatch
         | Code::PreconditionFailed
@@ -273,21 +314,37 @@ fn outcome(code: Code) -> Outcome {
     }
 }
 
-fn refused(revision: &Revision, refusal: &Refusal) -> Problem {
-    let detail = match refusal {
-        Refusal::QueueFull { running, waiting } => {
+fn refused(node: &Node, revision: &Revision, refusal: &Refusal) -> Problem {
+    let function = &revision.function;
+    let (code, detail) = match refusal {
+        Refusal::QueueFull { running, waiting } => (
+            Code::FunctionOverloaded,
             format!(
-                "function `{}` has {running} calls running and {waiting} waiting, the most it may",
-                revision.function
-            )
+                "function `{function}` has {running} calls running and {waiting} waiting, the most it may"
+            ),
+        ),
+        Refusal::TenantQueueFull { running, waiting } => {
+            // Where none may wait, it is the number of those that run.
+            let limit = if *waiting == 0 { Limit::Calls } else { Limit::QueuedCalls };
+            node.telemetry.limit(limit);
+            let detail = match *running {
+                u32::MAX => format!("the tenant has {waiting} calls waiting, the most it may"),
+                running => {
+                    format!("the tenant has {running} calls running and {waiting} waiting, the most it may")
+                }
+            };
+            revision.log.note(revision.number, 0, format!("{}: {detail}", limit.field()));
+            (Code::TenantOverloaded, detail)
         }
-        Refusal::TimedOut => format!(
-            "the call waited {} for its turn at function `{}`",
-            humantime::format_duration(revision.config.request_timeout),
-            revision.function
+        Refusal::TimedOut => (
+            Code::FunctionOverloaded,
+            format!(
+                "the call waited {} for its turn at function `{function}`",
+                humantime::format_duration(revision.config.request_timeout)
+            ),
         ),
     };
-    Problem::new(Code::FunctionOverloaded, detail)
+    Problem::new(code, detail)
 }
 
 /// What the end of a sandbox without an answer is to the client.

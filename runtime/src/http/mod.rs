@@ -20,11 +20,13 @@
 //! idempotency.rs requests that are done once
 //! query.rs       queries, and the pages of lists
 //! problem.rs     every refusal's shape
+//! code.rs        every refusal's code, and what that means
 //! ```
 
 mod audit;
 mod backup;
 mod call;
+mod code;
 mod devices;
 mod functions;
 mod guard;

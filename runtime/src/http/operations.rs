@@ -104,7 +104,13 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
                 .gives::<DeployView>("200", "The newest revision is the same; nothing has changed")
                 .fails(OPENING)
                 .fails(&[Code::InvalidConfig, Code::InvalidComponent, Code::UnsupportedMediaType])
-                .fails(&[Code::PolicyViolation, Code::Conflict, Code::StartFailed, Code::StartTimeout])
+                .fails(&[
+                    Code::PolicyViolation,
+                    Code::QuotaExceeded,
+                    Code::Conflict,
+                    Code::StartFailed,
+                    Code::StartTimeout,
+                ])
                 .fails(TRYING),
         ),
         (
@@ -176,7 +182,7 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
                 .gives::<ModelView>("201", "The model")
                 .fails(OPENING)
                 .fails(&[Code::InvalidModel, Code::UnsupportedFormat, Code::ModelMemory])
-                .fails(&[Code::OperatorCost, Code::DeviceMemory, Code::TenantMemory]),
+                .fails(&[Code::OperatorCost, Code::DeviceMemory, Code::TenantMemory, Code::QuotaExceeded]),
         ),
         (
             "DELETE",
@@ -210,7 +216,7 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
         (
             "GET",
             "/v1/tenants/{name}",
-            does("show-tenant", "What holds for a tenant")
+            does("show-tenant", "What holds for a tenant, and what it uses")
                 .gives::<TenantView>("200", "The tenant")
                 .tagged()
                 .fails(&[Code::NotFound, Code::StorageUnavailable]),

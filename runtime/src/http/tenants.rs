@@ -1,6 +1,5 @@
-//! What tenants may have of the devices: list, show, set.
+//! What tenants may have, and use: list, show, set.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::Json;
@@ -15,13 +14,12 @@ use super::query::{Asked, PageLimit};
 use super::{TenantName, upload, whole};
 use crate::access::{Principal, Right};
 use crate::audit::Actor;
-use crate::function::Class;
-use crate::node::Node;
+use crate::config::TenantConfig;
+use crate::node::{Node, Used};
 use crate::schema::TenantText;
 use crate::tenant::{ShareConfig, TenantState};
-use crate::units::Size;
 
-/// A tenant: what holds for it.
+/// A tenant: what holds for it, and what it uses of that.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Tenant")]
 pub struct TenantView {
@@ -29,22 +27,14 @@ pub struct TenantView {
     tenant: String,
     /// What people call it; null where nothing is set.
     display_name: Option<String>,
+    /// Whether its keys and functions work.
     state: TenantState,
-    /// Its part of the devices' time, against that of others.
-    weight: u32,
-    /// The most urgent class that its inferences may have.
-    class: Class,
-    /// The most of its inferences that may wait for a device.
-    queue: usize,
-    /// Calls of its functions in a second; null for as many as come.
-    calls_per_second: Option<NonZeroU32>,
-    /// Calls at once after a pause; null for as many as in a second.
-    call_burst: Option<NonZeroU32>,
-    /// The most bytes that its models and jobs may have of a device; null for the device's own size.
-    device_memory: Option<Size>,
-    /// The same of the GPU's memory.
-    gpu_memory: Option<Size>,
-    /// What of this was set for it; the rest is the operator's default.
+    /// What holds: the operator's defaults where nothing was set.
+    #[serde(flatten)]
+    share: TenantConfig,
+    /// What it uses.
+    used: Used,
+    /// What was set for it.
     set: ShareConfig,
 }
 
@@ -57,20 +47,16 @@ pub struct TenantList {
     next: Option<String>,
 }
 
-/// What holds for a tenant, and what of that was set for it.
+/// What holds for a tenant, what it uses of it, and what was set for it.
 fn view(node: &Node, tenant: &str) -> TenantView {
-    let (share, set) = node.share(tenant);
+    let (mut share, set) = node.share(tenant);
+    share.gpu_memory = share.gpu_memory.or(share.device_memory);
     TenantView {
         tenant: tenant.to_owned(),
         display_name: set.display_name.clone(),
         state: set.state,
-        weight: share.weight,
-        class: share.class,
-        queue: share.queue,
-        calls_per_second: share.calls_per_second,
-        call_burst: share.call_burst,
-        device_memory: share.device_memory,
-        gpu_memory: share.gpu_memory.or(share.device_memory),
+        share,
+        used: node.used(tenant),
         set,
     }
 }

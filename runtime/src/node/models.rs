@@ -29,9 +29,12 @@ impl Node {
     ) -> Result<(Arc<Model>, Tag), Problem> {
         condition.check(self.kept_model(tenant, name).await?.as_ref())?;
         let bytes = ModelBytes::File(upload.path());
+        self.room_for_model(tenant, name, &upload)?;
         let report = self.preparer.examine(For::Upload, format, &bytes, None).await?;
         let _change = self.changes.lock().await;
         condition.check(self.kept_model(tenant, name).await?.as_ref())?;
+        // Others may have come while it was examined.
+        self.room_for_model(tenant, name, &upload)?;
         let before = self.models.own(tenant, name);
         let mut record = ModelRecord::new(tenant, name, format, &upload.digest, upload.bytes, &report);
         if let Some(before) = &before {

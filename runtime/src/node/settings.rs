@@ -26,6 +26,7 @@ impl Node {
             for tenant in self.tenants() {
                 self.settle_share(&tenant);
             }
+            self.check_floors();
         }
         if changed("models.") {
             self.settle_models();

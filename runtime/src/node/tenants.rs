@@ -1,4 +1,4 @@
-//! What tenants may have of the devices: kept, restored, and told to the devices.
+//! What tenants may have: kept, restored, and told to who holds them to it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,13 +22,17 @@ impl Node {
         for tenant in self.tenants() {
             self.settle_share(&tenant);
         }
+        self.check_floors();
         Ok(())
     }
 
-    /// Tells the devices what a tenant may have.
+    /// Tells what a tenant may have to the devices and to who admits calls.
     pub(super) fn settle_share(&self, tenant: &str) {
         let (share, _) = self.share(tenant);
         self.rates.set(tenant, share.rate());
+        self.gates.set(tenant, share.max_concurrent_calls, share.max_queued_calls);
+        self.sandboxes.reserve(&tenant.into(), share.reserved_sandboxes);
+        self.budgets.set(tenant, share.budget());
         self.service.set_tenant(tenant, (&share).into());
     }
 
@@ -71,6 +75,10 @@ impl Node {
         share.check(&self.settings().tenant).map_err(refused)?;
         let _change = self.changes.lock().await;
         condition.check(self.kept_tenant(tenant).await?.as_ref())?;
+        let (floor, had) = (share.over(&self.settings().tenant).reserved_sandboxes, self.share(tenant).0);
+        if floor > had.reserved_sandboxes || !self.tenants().contains(&**tenant) {
+            self.floors_fit(tenant, floor).map_err(refused)?;
+        }
         let mut record = match self.tenants.get(&**tenant) {
             Some(record) => record.clone(),
             None => TenantRecord { tenant: tenant.to_string(), share: ShareConfig::default() },

@@ -187,8 +187,8 @@ impl Rules {
         }
         let device = word(&config.device);
         not_in("devices", device, none_of(&self.devices, |device| *device == config.device));
-        let class = word(&config.class);
-        not_in("classes", class, none_of(&self.classes, |class| *class == config.class));
+        let asked = config.class.unwrap_or_default();
+        not_in("classes", word(&asked), none_of(&self.classes, |class| *class == asked));
         for (rule, asked, may) in [
             ("public", config.public, self.public),
             ("allow_model_bytes", config.allow_model_bytes, self.allow_model_bytes),

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -23,6 +23,7 @@ use super::memory::{Account, Held};
 use super::met::Met;
 use super::meter::Meter;
 use super::store::Host;
+use crate::budget::Budgets;
 use crate::function::Isolation;
 use crate::limits::{Exceeded, Limit};
 use crate::model::Models;
@@ -71,6 +72,8 @@ pub struct ModelAccess {
     pub models: Arc<Models>,
     pub service: Service,
     pub telemetry: Arc<Telemetry>,
+    /// Who is charged.
+    pub budgets: Arc<Budgets>,
     loading: AtomicU64,
 }
 
@@ -81,19 +84,21 @@ impl ModelAccess {
         models: Arc<Models>,
         service: Service,
         telemetry: Arc<Telemetry>,
+        budgets: Arc<Budgets>,
     ) -> Self {
         Self {
             tenant,
             names: config.models.iter().cloned().collect(),
             own_bytes: config.allow_model_bytes,
             device: config.device.into(),
-            class: config.class.into(),
+            class: config.class.unwrap_or_default().into(),
             alone: config.isolation == Isolation::DedicatedBatch,
             queue_timeout: config.queue_timeout,
             inference_timeout: config.inference_timeout,
             models,
             service,
             telemetry,
+            budgets,
             loading: AtomicU64::new(0),
         }
     }
@@ -222,6 +227,7 @@ impl ModelAccess {
         let inference =
             inferred.map_err(|error| Error { limit: limit(&error, own.is_some()), ..error.into() })?;
         self.telemetry.inference(&inference.cost);
+        self.budgets.charge(&self.tenant, inference.cost.device, SystemTime::now());
         Ok(inference.outputs)
     }
 }

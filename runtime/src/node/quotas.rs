@@ -1,0 +1,152 @@
+//! What tenants have of what the server keeps and runs, and whether they may have more.
+//!
+//! What a tenant has is counted when it asks for more. A quota that is lowered below that takes nothing away.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Node;
+use crate::function::FunctionConfig;
+use crate::http::problem::{Code, Problem};
+use crate::limits::{Exceeded, Limit};
+use crate::store::Received;
+use crate::units::Size;
+
+/// What a tenant uses now of what it may.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Used {
+    pub functions: u64,
+    pub models: u64,
+    /// Bytes of its components and models; the same bytes are counted once.
+    pub stored_bytes: u64,
+    /// Calls of its functions that run.
+    pub running_calls: u32,
+    /// Calls of its functions that wait for their turn.
+    pub queued_calls: u32,
+    /// What it has spent in this month since the server's start, in milliseconds of the devices' time.
+    pub budget: u64,
+}
+
+fn count<T>(things: &[T]) -> u64 {
+    u64::try_from(things.len()).unwrap_or(u64::MAX)
+}
+
+impl Node {
+    /// What a tenant uses.
+    pub fn used(&self, tenant: &str) -> Used {
+        let (running_calls, queued_calls) = self.gates.of(tenant).used();
+        Used {
+            functions: count(&self.functions.of(tenant)),
+            models: count(&self.models.own_of(tenant)),
+            stored_bytes: self.stored(tenant, "").values().sum(),
+            running_calls,
+            queued_calls,
+            budget: self.budgets.spent(tenant, SystemTime::now()),
+        }
+    }
+
+    /// The bytes of a tenant's components and models by digest, without those of one model.
+    fn stored(&self, tenant: &str, but: &str) -> HashMap<String, u64> {
+        let functions = self.functions.of(tenant);
+        let revisions = functions.iter().flat_map(|function| function.revisions());
+        let components = revisions.map(|revision| (revision.digest.to_string(), revision.bytes));
+        let models = self.models.own_of(tenant).into_iter().filter(|model| model.record.name != but);
+        components.chain(models.map(|model| (model.record.digest.clone(), model.record.bytes))).collect()
+    }
+
+    /// Whether a tenant may have this revision, too.
+    ///
+    /// # Errors
+    /// The class that it asks for, or the quota that it would be over.
+    pub(super) fn room_for_revision(
+        &self,
+        tenant: &str,
+        name: &str,
+        config: &FunctionConfig,
+        component: &Received,
+    ) -> Result<(), Problem> {
+        let (share, _) = self.share(tenant);
+        if let Some(class) = config.class.filter(|class| class.is_above(share.class)) {
+            let detail = format!(
+                "class is {}; the most urgent of this tenant is {}",
+                class.name(),
+                share.class.name()
+            );
+            return Err(Problem::new(Code::InvalidConfig, detail));
+        }
+        if self.functions.find(tenant, name).is_none() {
+            let have = count(&self.functions.of(tenant));
+            self.within(Limit::Functions, have, 1, share.max_functions.map(u64::from), |n| n.to_string())?;
+        }
+        self.room_for_bytes(share.stored_bytes, self.stored(tenant, ""), component)
+    }
+
+    /// Whether a tenant may have this model, too, in place of the one of its name.
+    ///
+    /// # Errors
+    /// The quota that it would be over.
+    pub(super) fn room_for_model(&self, tenant: &str, name: &str, model: &Received) -> Result<(), Problem> {
+        let (share, _) = self.share(tenant);
+        if self.models.own(tenant, name).is_none() {
+            let have = count(&self.models.own_of(tenant));
+            self.within(Limit::Models, have, 1, share.max_models.map(u64::from), |n| n.to_string())?;
+        }
+        self.room_for_bytes(share.stored_bytes, self.stored(tenant, name), model)
+    }
+
+    fn room_for_bytes(
+        &self,
+        most: Option<Size>,
+        stored: HashMap<String, u64>,
+        more: &Received,
+    ) -> Result<(), Problem> {
+        if stored.contains_key(&more.digest) {
+            return Ok(());
+        }
+        let size = |bytes| Size::bytes(bytes).to_string();
+        self.within(Limit::StoredBytes, stored.values().sum(), more.bytes, most.map(Size::as_u64), size)
+    }
+
+    fn within(
+        &self,
+        limit: Limit,
+        used: u64,
+        more: u64,
+        most: Option<u64>,
+        show: impl Fn(u64) -> String,
+    ) -> Result<(), Problem> {
+        let Some(most) = most.filter(|most| used.saturating_add(more) > *most) else { return Ok(()) };
+        self.telemetry.limit(limit);
+        let field = limit.field();
+        let (more, used, most) = (show(more), show(used), show(most));
+        Err(Exceeded::new(limit, format!("{field}: this is {more} more; {used} of {most} are used")).into())
+    }
+
+    /// Says in the log if what is reserved for all tenants together is more than there is: what was set may be older than the
+    /// settings.
+    pub(super) fn check_floors(&self) {
+        if let Err(reason) = self.floors_fit("", 0) {
+            tracing::error!(reason, "not all of what is reserved can be there at one time");
+        }
+    }
+
+    /// Whether all floors are there at one time, with this one in place of what the tenant has.
+    ///
+    /// # Errors
+    /// A sentence with the numbers.
+    pub(super) fn floors_fit(&self, tenant: &str, floor: u32) -> Result<(), String> {
+        let others = self.tenants().into_iter().filter(|other| **other != *tenant);
+        let others: u64 = others.map(|other| u64::from(self.share(&other).0.reserved_sandboxes)).sum();
+        let all = self.settings().sandbox.sandboxes.get();
+        if others.saturating_add(floor.into()) <= all.into() {
+            return Ok(());
+        }
+        Err(format!(
+            "reserved_sandboxes is {floor}, and {others} are reserved for other tenants; the machine has {all} \
+             (sandbox.sandboxes)"
+        ))
+    }
+}

@@ -446,28 +446,42 @@ impl Settings {
     }
 }
 
+/// The files that say how a server is to be.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    /// The configuration file. Defaults when absent.
+    pub config: Option<PathBuf>,
+    /// The policy's document, in place of the one that the configuration file names.
+    pub policy: Option<PathBuf>,
+}
+
+impl Files {
+    /// # Errors
+    /// A file that cannot be read, or the name of what is wrong in it.
+    pub fn read(&self) -> anyhow::Result<(Settings, Policy)> {
+        let config = self.config.as_deref();
+        let settings = config.map_or_else(|| Ok(Settings::default()), Settings::read)?;
+        let folder = config.and_then(Path::parent).unwrap_or(Path::new(""));
+        let named = || settings.policy.file.as_ref().map(|file| folder.join(file));
+        let policy = self.policy.clone().or_else(named).map(|file| Policy::read(&file));
+        Ok((settings, policy.transpose()?.unwrap_or_default()))
+    }
+}
+
 impl Config {
     /// The configuration of `weir serve`.
     ///
     /// # Errors
     /// With `dev` and an address that others can reach; a configuration file, or its policy, that cannot be read, with the
     /// name of what is wrong in it.
-    pub fn new(
-        listen: SocketAddr,
-        data_dir: PathBuf,
-        file: Option<&Path>,
-        dev: bool,
-    ) -> anyhow::Result<Self> {
+    pub fn new(listen: SocketAddr, data_dir: PathBuf, files: &Files, dev: bool) -> anyhow::Result<Self> {
         if dev && !is_loopback(listen.ip()) {
             bail!(
                 "--dev asks nobody for a key, so it listens on loopback addresses only, not on {}",
                 listen.ip()
             );
         }
-        let settings = file.map_or_else(|| Ok(Settings::default()), Settings::read)?;
-        let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
-        let policy = settings.policy.file.as_ref().map(|file| Policy::read(&folder.join(file)));
-        let policy = policy.transpose()?.unwrap_or_default();
+        let (settings, policy) = files.read()?;
         // This very program, also when its file has been replaced since it started. Source: proc(5).
         let binary = PathBuf::from("/proc/self/exe");
         Ok(Self { listen, data_dir, binary, settings, dev, tls: None, policy })
@@ -508,7 +522,8 @@ mod tests {
     use super::*;
 
     fn config(listen: &str, dev: bool, file: Option<&Path>) -> Result<Config, String> {
-        Config::new(listen.parse().unwrap(), "data".into(), file, dev).map_err(|error| format!("{error:#}"))
+        let files = Files { config: file.map(Path::to_owned), policy: None };
+        Config::new(listen.parse().unwrap(), "data".into(), &files, dev).map_err(|error| format!("{error:#}"))
     }
 
     #[test]

@@ -141,12 +141,12 @@ impl Weir {
 pub struct Control(Arc<Node>);
 
 impl Control {
-    /// Takes over what of these settings can hold at once.
+    /// Takes over what of these settings can hold at once, and the policy.
     ///
     /// # Errors
     /// A sentence that names the setting that is wrong; nothing has changed then.
-    pub async fn reload(&self, settings: &Settings) -> Result<Reloaded, String> {
-        self.0.reload(settings).await
+    pub async fn reload(&self, settings: &Settings, policy: policy::Policy) -> Result<Reloaded, String> {
+        self.0.reload(settings, policy).await
     }
 
     /// Once it has been told to stop: cuts what is under way, without waiting for it.

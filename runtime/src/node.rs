@@ -16,8 +16,8 @@ pub use quotas::Used;
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -66,7 +66,7 @@ pub struct Node {
     pub rates: Rates,
     /// Requests that are done once.
     pub once: Once,
-    policy: Policy,
+    policy: RwLock<Arc<Policy>>,
     /// How many calls of tenants may run and wait.
     pub gates: Gates,
     /// What tenants have spent.
@@ -190,7 +190,7 @@ impl Node {
             access,
             rates: Rates::default(),
             once: Once::default(),
-            policy: config.policy.clone(),
+            policy: RwLock::new(Arc::new(config.policy.clone())),
             gates: Gates::default(),
             budgets: Arc::default(),
             tenants: DashMap::new(),

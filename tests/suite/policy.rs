@@ -7,7 +7,7 @@ use reqwest::Method;
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 use weir::signature::{self, SecretKey};
-use weir_tests::{Answer, Process, Server, guests};
+use weir_tests::{Answer, Client, Process, Server, guests};
 
 async fn with_policy(policy: &str) -> Server {
     Server::with_policy(Arc::new(tempfile::tempdir().unwrap()), policy).await
@@ -248,5 +248,42 @@ async fn signing_on_the_command_line() {
     assert_eq!(run(&[&by_policy[..], &signed].concat()).await.status.code(), Some(1));
     let other = run(&["deploy", "f", "f.wasm", "--signature", "f.wasm.sig"]).await;
     assert!(String::from_utf8_lossy(&other.stderr).contains("invalid_signature"), "{other:?}");
+    server.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_read_again_and_holds_at_once() {
+    let data = tempfile::tempdir().unwrap();
+    let policy = data.path().join("policy.toml");
+    std::fs::write(&policy, "[defaults]\npublic = true").unwrap();
+    let mut command = Process::server_of(&Process::binary("weir"), data.path());
+    command.arg("--policy").arg(&policy);
+    let server = Process::start(command).await;
+    let client = Client::new(&server.url);
+    let component = std::fs::read(guests::HELLO).unwrap();
+    let deploy = async |name: &str| client.deploy(name, component.clone(), &json!({ "public": true })).await;
+    assert_eq!(deploy("before").await.status, 201);
+
+    std::fs::write(&policy, "[defaults]\npublic = false").unwrap();
+    server.signal("HUP");
+    server.says("changed: policy.defaults.public: true -> false", 1).await;
+    server.says("the policy would not allow this revision now", 1).await;
+    server.says("was read again", 1).await;
+    let refused = deploy("after").await;
+    assert_eq!(rules(&refused.json["violations"]), ["public"], "{}", refused.text());
+    assert_eq!(client.send(client.call("before", "/", "")).await.status, 200, "it goes on");
+    let entries = client.get("/v1/audit").await.json["entries"].clone();
+    let told = entries.as_array().unwrap().iter().find(|entry| entry["entry"]["request"] == "SIGHUP");
+    let changed = &told.expect("the audit log has it")["entry"]["changed"];
+    assert_eq!(
+        (&changed[0]["kind"], &changed[0]["name"]),
+        (&json!("settings"), &json!("policy.defaults.public")),
+        "{entries}"
+    );
+
+    std::fs::write(&policy, "[defaults]\npublick = true").unwrap();
+    server.signal("HUP");
+    server.says("`publick`", 1).await;
+    assert_eq!(deploy("after").await.code(), "policy_violation", "what is wrong changes nothing");
     server.kill().await;
 }

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
-use weir::config::Settings;
+use weir::config::Files;
 use weir::config::live::Reloaded;
-use weir::policy::Policy;
 use weir::{Config, Control, TlsFiles, Weir};
 
 use super::client::Failure;
@@ -59,16 +58,12 @@ impl Serve {
             log.init()
         }
 
-        let file = self.config.as_deref();
-        let config = Config::new(self.listen, self.data_dir, file, self.dev)
+        let files = Files { config: self.config, policy: self.policy };
+        let config = Config::new(self.listen, self.data_dir, &files, self.dev)
             .map_err(|error| Failure::Usage(format!("{error:#}")))?;
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsFiles { cert, key });
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let policy = match &self.policy {
-            Some(file) => Policy::read(file).map_err(|error| Failure::Usage(format!("{error:#}")))?,
-            None => config.policy,
-        };
-        let config = Config { tls, policy, ..config };
+        let config = Config { tls, ..config };
         let failed = |error: anyhow::Error| Failure::Local(format!("{error:#}"));
         let weir = Weir::build(&config).await.map_err(failed)?;
         let control = Arc::new(weir.control());
@@ -80,7 +75,7 @@ impl Serve {
             tracing::warn!("keys and all else go over the network in the open: use --tls-cert and --tls-key");
         }
         tracing::info!(data_dir = %config.data_dir.display(), "listening on {scheme}://{}", weir.address());
-        tokio::spawn(reload(hangup, Arc::clone(&control), self.config));
+        tokio::spawn(reload(hangup, Arc::clone(&control), files));
         weir.serve(stop([interrupt, terminate], control)).await;
         tracing::info!("stopped");
         Ok(())
@@ -106,15 +101,15 @@ async fn next([interrupt, terminate]: &mut [Signal; 2]) {
     }
 }
 
-/// Reads the configuration file again at each signal, and has the server take over what can hold at once.
-async fn reload(mut hangup: Signal, control: Arc<Control>, file: Option<PathBuf>) {
+/// Reads the configuration file and the policy again at each signal, and has the server take over what can hold at once.
+async fn reload(mut hangup: Signal, control: Arc<Control>, files: Files) {
     while hangup.recv().await.is_some() {
-        let Some(file) = &file else {
+        if files.config.is_none() && files.policy.is_none() {
             tracing::warn!("told to read the configuration file again, but there is none: use --config");
             continue;
-        };
-        let reloaded = match Settings::read(file) {
-            Ok(settings) => control.reload(&settings).await,
+        }
+        let reloaded = match files.read() {
+            Ok((settings, policy)) => control.reload(&settings, policy).await,
             Err(error) => Err(format!("{error:#}")),
         };
         match reloaded {

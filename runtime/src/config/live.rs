@@ -3,13 +3,14 @@
 //! What was made of a setting at the start, such as the pool of sandboxes, keeps its value until the next start. So do the
 //! networks of `[egress]`: connections that functions have there would outlive a change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 
 use super::Settings;
+use crate::audit::{self, Changed};
 
 /// Settings that hold at once; with a dot at the end, all of a section.
 const LIVE: &[&str] = &[
@@ -44,6 +45,7 @@ const LIVE: &[&str] = &[
     "limits.max_queue_delay",
     "tenant.",
     "models.",
+    "policy.",
 ];
 
 /// The settings that hold now.
@@ -61,6 +63,18 @@ pub struct Change {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} -> {}", self.setting, self.before, self.after)
+    }
+}
+
+impl From<&Change> for Changed {
+    fn from(change: &Change) -> Self {
+        let digest = |value: &Value| (!value.is_null()).then(|| audit::digest(&value.to_string()));
+        Self {
+            kind: "settings".to_owned(),
+            name: change.setting.clone(),
+            before: digest(&change.before),
+            after: digest(&change.after),
+        }
     }
 }
 
@@ -100,15 +114,9 @@ impl Live {
 fn merge(before: &Settings, read: &Settings) -> Result<(Settings, Reloaded), String> {
     let tree = |settings: &Settings| serde_json::to_value(settings).map_err(|error| error.to_string());
     let (mut merged, read) = (tree(before)?, tree(read)?);
-    let (old, new) = (leaves(&merged), leaves(&read));
     let mut reloaded = Reloaded { now: vec![], later: vec![] };
-    for (setting, after) in new {
-        let before = old.get(&setting).cloned().unwrap_or_default();
-        if before == after {
-            continue;
-        }
-        let slot = merged.pointer_mut(&format!("/{}", setting.replace('.', "/")));
-        let change = Change { setting, before, after };
+    for change in changes(&merged, &read) {
+        let slot = merged.pointer_mut(&format!("/{}", change.setting.replace('.', "/")));
         match slot.filter(|_| is_live(&change.setting)) {
             Some(slot) => {
                 slot.clone_from(&change.after);
@@ -123,6 +131,18 @@ fn merge(before: &Settings, read: &Settings) -> Result<(Settings, Reloaded), Str
 
 fn is_live(setting: &str) -> bool {
     LIVE.iter().any(|live| setting == *live || live.ends_with('.') && setting.starts_with(live))
+}
+
+/// What is in one tree and not in the other, or is another value there, by its name.
+pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
+    let (old, new) = (leaves(before), leaves(after));
+    let settings: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let change = |setting: &String| Change {
+        setting: setting.clone(),
+        before: old.get(setting).cloned().unwrap_or_default(),
+        after: new.get(setting).cloned().unwrap_or_default(),
+    };
+    settings.into_iter().map(change).filter(|change| change.before != change.after).collect()
 }
 
 /// All settings, by their names.

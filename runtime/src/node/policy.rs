@@ -1,10 +1,13 @@
 //! What the operator's policy says to a deploy, and who has signed it.
 
+use std::sync::{Arc, PoisonError};
+
 use super::Node;
+use crate::config::live::Change;
 use crate::function::{FunctionConfig, FunctionRecord};
 use crate::http::problem::{Code, Problem};
 use crate::name::Name;
-use crate::policy::Asked;
+use crate::policy::{Asked, Policy};
 use crate::signature::Signature;
 
 impl Node {
@@ -40,19 +43,31 @@ impl Node {
         imports: &[String],
         signed_by: Option<&str>,
     ) -> Result<(), Problem> {
-        let violations = self.policy.violations(tenant, Asked { config, imports, signed_by });
+        let violations = self.policy().violations(tenant, Asked { config, imports, signed_by });
         if violations.is_empty() { Ok(()) } else { Err(Problem::policy(violations)) }
+    }
+
+    fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has deploys held to this policy from now on; what is otherwise in it.
+    pub(super) fn set_policy(&self, policy: Policy) -> Vec<Change> {
+        let changes = self.policy().changes(&policy);
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        changes
     }
 
     /// Names in the log what is deployed and would not be allowed now. It goes on.
     pub(super) fn warn_of_violations(&self, record: &FunctionRecord) {
+        let policy = self.policy();
         for revision in &record.revisions {
             let asked = Asked {
                 config: &revision.config,
                 imports: &revision.imports,
                 signed_by: revision.signed_by.as_deref(),
             };
-            let found = self.policy.violations(&record.tenant, asked);
+            let found = policy.violations(&record.tenant, asked);
             if !found.is_empty() {
                 let violations: Vec<String> = found.iter().map(ToString::to_string).collect();
                 let (tenant, function, revision) = (&record.tenant, &record.name, revision.revision);

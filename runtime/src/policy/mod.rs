@@ -22,7 +22,9 @@ use std::path::Path;
 use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use crate::config::live::{self, Change};
 use crate::function::{Class, Device, FunctionConfig};
 use crate::name::Name;
 use most::Most;
@@ -30,9 +32,16 @@ pub use offline::check;
 use pattern::{Hosts, Pattern};
 
 /// The policy's document (TOML). Unknown names are refused.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    rules: Document,
+    /// The document as it was read.
+    text: Value,
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Policy {
+struct Document {
     /// What holds for a tenant, unless its own rules say otherwise.
     defaults: Rules,
     /// Tenants' own rules. Once read, with the defaults where they say nothing.
@@ -111,19 +120,25 @@ impl Policy {
     /// # Errors
     /// What is wrong with the document.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
-        let Self { defaults, tenants } = toml::from_str(text)?;
+        let Document { defaults, tenants } = toml::from_str(text)?;
         defaults.check().map_err(|reason| anyhow::anyhow!("defaults.{reason}"))?;
         for (tenant, rules) in &tenants {
             Name::tenant(tenant).map_err(|reason| anyhow::anyhow!("tenants: {reason}"))?;
             rules.check().map_err(|reason| anyhow::anyhow!("tenants.{tenant}.{reason}"))?;
         }
         let tenants = tenants.into_iter().map(|(tenant, rules)| (tenant, rules.over(&defaults))).collect();
-        Ok(Self { defaults, tenants })
+        Ok(Self { rules: Document { defaults, tenants }, text: toml::from_str(text)? })
     }
 
     /// All that a tenant's deploy does not keep, in the order of the document's rules.
     pub fn violations(&self, tenant: &str, asked: Asked<'_>) -> Vec<Violation> {
-        self.tenants.get(tenant).unwrap_or(&self.defaults).violations(asked)
+        self.rules.tenants.get(tenant).unwrap_or(&self.rules.defaults).violations(asked)
+    }
+
+    /// What another document says otherwise.
+    pub fn changes(&self, other: &Self) -> Vec<Change> {
+        let named = |policy: &Self| json!({ "policy": policy.text });
+        live::changes(&named(self), &named(other))
     }
 }
 

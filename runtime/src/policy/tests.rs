@@ -176,10 +176,10 @@ fn the_documented_example_is_a_policy() {
     let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let policy = Policy::parse(example).unwrap();
     let Rules { imports, models, env, egress, devices, classes, public, allow_model_bytes, .. } =
-        &policy.defaults;
+        &policy.rules.defaults;
     assert!(imports.is_some() && models.is_some() && env.is_some() && egress.is_some());
     assert!(devices.is_some() && classes.is_some() && public.is_some() && allow_model_bytes.is_some());
-    assert!(policy.tenants.contains_key("acme") && policy.defaults.require_signature.is_some());
+    assert!(policy.rules.tenants.contains_key("acme") && policy.rules.defaults.require_signature.is_some());
     // Every limit that there is has a row.
     for field in Most::FIELDS {
         assert!(page.contains(&format!("`{field}`")), "docs/policy.md lacks {field}");

@@ -59,6 +59,16 @@ impl Store {
         Ok(transaction.commit().await?)
     }
 
+    /// Tells of a change of what is kept elsewhere.
+    ///
+    /// # Errors
+    /// When the disk cannot take it.
+    pub async fn told(&self, by: &Actor, changed: Vec<Changed>) -> Result<(), StoreError> {
+        let mut transaction = database::begin(&self.database).await?;
+        append(&mut transaction, by, audit::DONE, changed, 0).await?;
+        Ok(transaction.commit().await?)
+    }
+
     /// A part of the audit log, oldest first.
     ///
     /// # Errors

@@ -112,7 +112,8 @@ impl Weir {
     /// connections are taken, followers of logs are let go, and requests that are under way have the stop timeout to end.
     /// When it returns, all that was acknowledged is in the data directory, which is free for another server.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) {
-        let node = self.node;
+        let served = Served(self.node);
+        let node = Arc::clone(&served.0);
         let stopping = Arc::clone(&node);
         let asked = tokio::spawn(async move {
             stop.await;
@@ -134,6 +135,15 @@ impl Weir {
         asked.abort();
         keeping.abort();
         node.close().await;
+    }
+}
+
+/// What is served. Its functions leave memory with it, also where serving is given up before its end.
+struct Served(Arc<Node>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.let_go();
     }
 }
 

@@ -252,11 +252,16 @@ impl Node {
         self.restore_tenants().await
     }
 
-    /// The server has stopped: functions leave memory, and the data directory is free for another server.
-    pub async fn close(&self) {
+    /// Lets go of all functions, which hold this node as it holds them.
+    pub fn let_go(&self) {
         for function in self.functions.take() {
             function.rest();
         }
+    }
+
+    /// The server has stopped: functions leave memory, and the data directory is free for another server.
+    pub async fn close(&self) {
+        self.let_go();
         self.keep_key_uses().await;
         self.store.close().await;
     }

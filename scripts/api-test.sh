@@ -8,31 +8,16 @@ cd "$(dirname "$0")/.."
 
 release=4.32.5
 python=target/api-test
-weir=target/release/weir
-data=$(mktemp -d)
-log=$data/server.log
 if [ "$("$python/bin/schemathesis" --version 2>/dev/null)" != "schemathesis, version $release" ]; then
     "${PYTHON:-python3}" -m venv "$python"
     "$python/bin/pip" install --quiet --disable-pip-version-check "schemathesis==$release"
 fi
 
-"$weir" serve --listen 127.0.0.1:0 --data-dir "$data/weir" 2>"$log" &
-server=$!
-trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null; rm -rf "$data"' EXIT
-trap 'exit 1' INT TERM
-tries=0
-until WEIR_URL=$(sed -n 's/.*listening on \(http:[^ ]*\).*/\1/p' "$log") && [ -n "$WEIR_URL" ]; do
-    tries=$((tries + 1))
-    if [ "$tries" -gt 100 ] || ! kill -0 "$server" 2>/dev/null; then
-        echo "the server did not start:" >&2
-        cat "$log" >&2
-        exit 1
-    fi
-    sleep 0.1
-done
+. scripts/server.sh
+serve
 WEIR_TOKEN=$(cat "$data/weir/operator.key")
 WEIR_TENANT=api-test
-export WEIR_URL WEIR_TOKEN WEIR_TENANT
+export WEIR_TOKEN WEIR_TENANT
 
 # Things to find, change and delete: see [dictionaries] in api-test.toml.
 "$weir" tenants set api-test >/dev/null

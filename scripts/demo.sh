@@ -3,13 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-weir=target/release/weir
-data=$(mktemp -d)
-log=$data/server.log
-"$weir" serve --dev --listen 127.0.0.1:0 --data-dir "$data/weir" 2>"$log" &
-server=$!
-trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null; rm -rf "$data"' EXIT
-trap 'exit 1' INT TERM
+. scripts/server.sh
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 show() {
@@ -17,17 +11,7 @@ show() {
     "$weir" "$@"
 }
 
-tries=0
-until WEIR_URL=$(sed -n 's/.*listening on \(http:[^ ]*\).*/\1/p' "$log") && [ -n "$WEIR_URL" ]; do
-    tries=$((tries + 1))
-    if [ "$tries" -gt 100 ] || ! kill -0 "$server" 2>/dev/null; then
-        echo "the server did not start:" >&2
-        cat "$log" >&2
-        exit 1
-    fi
-    sleep 0.1
-done
-export WEIR_URL
+serve --dev
 echo "A server is at $WEIR_URL"
 
 say "Upload a model and deploy a function that may use it"

@@ -10,11 +10,13 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use dashmap::DashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::access::Role;
+use crate::name::Name;
 use crate::rates::{Limited, Rate};
 
 /// Who asks, from where, and for what.
@@ -77,7 +79,7 @@ pub struct Entry {
     /// `done`, or the code of the problem.
     pub outcome: String,
     pub changed: Vec<Changed>,
-    /// Refusals before this one that are not in the log: more came than are written.
+    /// Refusals of the same tenant before this one that are not in the log: more came than are written.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
 }
@@ -103,31 +105,48 @@ pub fn digest(definition: &str) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(definition)))
 }
 
-/// How many refusals are written: so many at once, and one a second. More would let whoever is refused fill the disk.
+/// How many refusals are written for each tenant, and for all those without a key that is good: so many at once, and one a
+/// second. More would let whoever is refused fill the disk.
 const REFUSALS: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
 /// The refusals that are written, and the number of those that are not.
 pub struct Refusals {
     since: Instant,
+    of: DashMap<Whose, Refused>,
+}
+
+/// Who was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// Somebody without a key that is good.
+    Stranger,
+    /// Somebody with a key of this tenant, or of none.
+    Of(Option<Name>),
+}
+
+struct Refused {
     rate: Limited,
     left_out: AtomicU64,
 }
 
 impl Default for Refusals {
     fn default() -> Self {
-        let rate = Limited::default();
-        rate.set(Some(Rate { per_second: NonZeroU32::MIN, burst: REFUSALS }));
-        Self { since: Instant::now(), rate, left_out: AtomicU64::new(0) }
+        Self { since: Instant::now(), of: DashMap::new() }
     }
 }
 
 impl Refusals {
     /// Whether a refusal is written, and if so how many before it were not.
-    pub fn take(&self) -> Option<u64> {
-        if self.rate.take(self.since.elapsed()) {
-            return Some(self.left_out.swap(0, Ordering::Relaxed));
+    pub fn take(&self, whose: Whose) -> Option<u64> {
+        let refused = self.of.entry(whose).or_insert_with(|| {
+            let rate = Limited::default();
+            rate.set(Some(Rate { per_second: NonZeroU32::MIN, burst: REFUSALS }));
+            Refused { rate, left_out: AtomicU64::new(0) }
+        });
+        if refused.rate.take(self.since.elapsed()) {
+            return Some(refused.left_out.swap(0, Ordering::Relaxed));
         }
-        self.left_out.fetch_add(1, Ordering::Relaxed);
+        refused.left_out.fetch_add(1, Ordering::Relaxed);
         None
     }
 }
@@ -226,10 +245,15 @@ mod tests {
     #[test]
     fn of_a_flood_of_refusals_some_are_written_and_the_others_counted() {
         let refusals = Refusals::default();
-        let written = (0..1000).filter(|_| refusals.take().is_some()).count();
+        let written = (0..1000).filter(|_| refusals.take(Whose::Stranger).is_some()).count();
         assert!((100..200).contains(&written), "{written}");
-        let left_out = refusals.left_out.load(Ordering::Relaxed);
+        let left_out = refusals.of.get(&Whose::Stranger).unwrap().left_out.load(Ordering::Relaxed);
         assert_eq!(written as u64 + left_out, 1000);
+        assert_eq!(
+            refusals.take(Whose::Of(None)),
+            Some(0),
+            "who has a key is not left out for those without"
+        );
     }
 
     #[test]

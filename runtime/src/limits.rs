@@ -120,6 +120,8 @@ limits! {
     Functions = "tenant.max_functions", Some(Code::QuotaExceeded), "a_tenant_may_keep_so_much";
     /// Models of a tenant.
     Models = "tenant.max_models", Some(Code::QuotaExceeded), "a_tenant_may_keep_so_much";
+    /// Keys of a tenant.
+    Keys = "tenant.max_keys", Some(Code::QuotaExceeded), "a_tenant_may_have_so_many_keys";
     /// Bytes of a tenant's components and models.
     StoredBytes = "tenant.stored_bytes", Some(Code::QuotaExceeded), "a_tenant_may_keep_so_much";
     /// What a tenant may spend in a month.

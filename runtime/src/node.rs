@@ -4,6 +4,7 @@
 //! functions are here, those of models and tenants in modules of their own.
 
 mod backup;
+mod changes;
 mod keys;
 mod models;
 mod policy;
@@ -278,14 +279,6 @@ impl Node {
         })
     }
 
-    /// Tells the audit log of a request that was refused.
-    pub async fn refused(&self, by: &Actor, code: problem::Code) {
-        let Some(left_out) = self.refusals.take() else { return };
-        if let Err(error) = self.store.refused(by, code.name(), left_out).await {
-            tracing::error!(%error, request = by.request, code = code.name(), "a refusal is not in the audit log");
-        }
-    }
-
     /// The number of a new call, counted since the server's start.
     pub fn next_call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1
@@ -309,7 +302,7 @@ impl Node {
             .map_err(|error| Problem::new(problem::Code::InvalidConfig, format!("device: {error}")))?;
         deploy.signed_by = self.signer(tenant, &deploy.component.digest, deploy.signature.as_ref())?;
         if let Some(same) = self.admit(tenant, name, &deploy).await? {
-            return Ok(same);
+            return self.deploy_again(tenant, name, same, &deploy).await;
         }
         let code = self.compile(&deploy.component).await?;
         let digest = deploy.component.digest.clone();
@@ -337,10 +330,11 @@ impl Node {
             _ => None,
         };
 
-        let _change = self.changes.lock().await;
+        let change = self.change_by(&deploy.by).await?;
         // That took a while; what was asked before it may have changed.
         if let Some(same) = self.admit(tenant, name, &deploy).await? {
-            return Ok(same);
+            drop(change);
+            return self.deploy_again(tenant, name, same, &deploy).await;
         }
         let (record, number) = self.draft(tenant, name, &deploy, code).await?;
         let version = self.keep(deploy.component, &record, &deploy.by).await?;
@@ -399,21 +393,6 @@ impl Node {
     async fn keep<T: Record>(&self, bytes: Received, record: &T, by: &Actor) -> Result<i64, Problem> {
         tokio::task::block_in_place(|| self.store.blobs.keep(bytes))?;
         self.write(record, by).await
-    }
-
-    /// Keeps a definition, as a change of its own; gives its version.
-    async fn write<T: Record>(&self, record: &T, by: &Actor) -> Result<i64, Problem> {
-        let mut change = self.store.change().await?;
-        let version = change.put(record).await?;
-        change.commit(by).await?;
-        Ok(version)
-    }
-
-    /// Forgets a definition, as a change of its own.
-    async fn erase<T: Record>(&self, tenant: &str, name: &str, by: &Actor) -> Result<(), Problem> {
-        let mut change = self.store.change().await?;
-        change.remove::<T>(tenant, name).await?;
-        Ok(change.commit(by).await?)
     }
 
     /// Whether a deploy's models are there and its condition holds; the function, if the deploy says its newest revision
@@ -533,7 +512,7 @@ impl Node {
         by: &Actor,
         condition: &Precondition,
     ) -> Result<(), Problem> {
-        let _change = self.changes.lock().await;
+        let _change = self.change_by(by).await?;
         let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
         condition.check(Some(&self.record(&function).await?))?;
         self.erase::<FunctionRecord>(tenant, name, by).await?;

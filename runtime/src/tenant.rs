@@ -84,6 +84,9 @@ pub struct ShareConfig {
     /// Models that it may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_models: Option<u32>,
+    /// Keys that it may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_keys: Option<u32>,
     /// Bytes that its components and models may have, the same bytes counted once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored_bytes: Option<Size>,
@@ -162,6 +165,7 @@ impl ShareConfig {
             reserved_sandboxes: self.reserved_sandboxes.unwrap_or(defaults.reserved_sandboxes),
             max_functions: self.max_functions.or(defaults.max_functions),
             max_models: self.max_models.or(defaults.max_models),
+            max_keys: self.max_keys.unwrap_or(defaults.max_keys),
             stored_bytes: self.stored_bytes.or(defaults.stored_bytes),
             budget_soft: self.budget_soft.or(defaults.budget_soft),
             budget_hard: self.budget_hard.or(defaults.budget_hard),

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use weir_tests::{Answer, Process, Server, guests};
+use tokio::sync::oneshot;
+use weir_tests::{Answer, Process, Server, guests, until};
 
 /// Somebody, by the key that they send, and for an operator the tenant that they mean.
 #[derive(Clone, Default)]
@@ -243,6 +244,73 @@ async fn a_function_may_be_open_to_all_and_sees_no_key_of_ours() {
     assert_eq!([call(&nobody, "open").await, call(&admin, "open").await], [401, 403]);
     operator.asks(&server, "PUT", "/v1/tenants/acme", Some(json!({}))).await;
     assert_eq!([call(&nobody, "open").await, call(&admin, "open").await], [200, 200]);
+}
+
+/// A body whose end comes when it is told.
+fn half_sent(text: &str) -> (oneshot::Sender<()>, reqwest::Body) {
+    let (first, last) = (text[..1].to_owned(), text[1..].to_owned());
+    let (tell, told) = oneshot::channel();
+    let first = futures::stream::once(async move { Ok::<_, std::io::Error>(first) });
+    let last = futures::stream::once(async move {
+        told.await.unwrap();
+        Ok(last)
+    });
+    (tell, reqwest::Body::wrap_stream(futures::StreamExt::chain(first, last)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_ends_while_its_request_comes_changes_nothing() {
+    let (server, operator) = two_tenants().await;
+    let acme = operator.meaning("acme");
+    for (how, code) in [("revoked", "unauthorized"), ("suspended", "tenant_suspended")] {
+        let thief = acme.makes(&server, json!({ "role": "admin" })).await;
+        let keys = async || acme.asks(&server, "GET", "/v1/keys", None).await.json["keys"].clone();
+        let of_thief = async || {
+            let keys = keys().await;
+            keys.as_array().unwrap().iter().find(|key| key["id"] == thief.id()).unwrap().clone()
+        };
+        let before = keys().await.as_array().unwrap().len();
+        let (send_rest, body) = half_sent(r#"{ "role": "admin" }"#);
+        let request = server.request(Method::POST, "/v1/keys").bearer_auth(thief.key.as_ref().unwrap());
+        let request = request.header("content-type", "application/json").body(body);
+        let asked = tokio::spawn(request.send());
+        until("its head is looked at", async || of_thief().await["last_used"].is_string()).await;
+        let ended = match how {
+            "revoked" => operator.asks(&server, "DELETE", &format!("/v1/keys/{}", thief.id()), None).await,
+            _ => {
+                let suspend = json!({ "state": "suspended" });
+                operator.asks(&server, "PUT", "/v1/tenants/acme", Some(suspend)).await
+            }
+        };
+        assert!([200, 204].contains(&ended.status), "{}", ended.text());
+        send_rest.send(()).unwrap();
+        let answer: Value = asked.await.unwrap().unwrap().json().await.unwrap();
+        assert_eq!(answer["code"], code, "{answer}");
+        assert_eq!(keys().await.as_array().unwrap().len(), before, "no key was made");
+        let entries = operator.asks(&server, "GET", "/v1/audit", None).await.json["entries"].clone();
+        let told = entries.as_array().unwrap().last().unwrap()["entry"].clone();
+        assert_eq!((&told["key"], &told["outcome"]), (&json!(thief.id()), &json!(code)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_operators_key_is_not_rotated_away_in_a_moment() {
+    let (server, operator) = two_tenants().await;
+    let path = format!("/v1/keys/{}/rotate", operator.id());
+    let refused = operator.asks(&server, "POST", &path, Some(json!({ "overlap": "0s" }))).await;
+    assert_eq!((refused.status, refused.code()), (409, "conflict"), "{}", refused.text());
+    let rotated = operator.asks(&server, "POST", &path, Some(json!({ "overlap": "1m" }))).await;
+    assert_eq!(rotated.status, 201, "{}", rotated.text());
+    let new = Who::with(rotated.json["key"].as_str().unwrap());
+    let acme = new.meaning("acme");
+    let short = json!({ "role": "caller", "expires_in": "0s" });
+    let zero = acme.asks(&server, "POST", "/v1/keys", Some(short));
+    assert_eq!(zero.await.code(), "invalid_config");
+    let wrong = new.asks(&server, "PUT", "/v1/tenants/acme", Some(json!({ "weight": 0 }))).await;
+    assert_eq!(wrong.code(), "invalid_config");
+    let audit = acme.asks(&server, "GET", "/v1/audit", None).await.json["entries"].clone();
+    let told = audit.as_array().unwrap().last().unwrap()["entry"].clone();
+    assert_eq!((&told["outcome"], &told["tenant"]), (&json!("invalid_config"), &json!("acme")), "{audit}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

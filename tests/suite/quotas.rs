@@ -121,7 +121,7 @@ async fn a_tenant_may_keep_so_much() {
     let file = |path: &str| std::fs::metadata(path).unwrap().len();
     let model = u64::try_from(double(3).len()).unwrap();
     let stored = file(guests::HELLO) + file(guests::ECHO) + model;
-    let all = json!({ "functions": 1, "models": 1, "stored_bytes": stored, "running_calls": 0, "queued_calls": 0, "budget": 0 });
+    let all = json!({ "functions": 1, "models": 1, "keys": 0, "stored_bytes": stored, "running_calls": 0, "queued_calls": 0, "budget": 0 });
     assert_eq!(two.used("acme").await, all);
     two.set("acme", json!({ "stored_bytes": stored })).await;
     two.deploys("acme", "two", guests::HELLO, json!({})).await;
@@ -137,6 +137,68 @@ async fn a_tenant_may_keep_so_much() {
     for field in ["max_functions", "max_models", "stored_bytes"] {
         assert!(two.limit(&format!("tenant.{field}")).await > 0.0, "{field}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_may_have_so_many_keys() {
+    let two = Two::start(|_| {}).await;
+    two.set("acme", json!({ "max_keys": 2 })).await;
+    let make = async |tenant: &str| {
+        let made = two.request(tenant, Method::POST, "/v1/keys").json(&json!({ "role": "viewer" }));
+        two.server.send(made).await
+    };
+    let made = [make("acme").await, make("acme").await].map(|made| {
+        assert_eq!(made.status, 201, "{}", made.text());
+        made.json["id"].as_str().unwrap().to_owned()
+    });
+    let over = make("acme").await;
+    assert_eq!((over.status, over.code()), (403, "quota_exceeded"), "{}", over.text());
+    assert!(over.text().contains("tenant.max_keys: this is 1 more; 2 of 2 are used"), "{}", over.text());
+    assert_eq!(two.limit("tenant.max_keys").await, 1.0);
+    let rotate = format!("/v1/keys/{}/rotate", made[0]);
+    let rotated = two.server.send(two.request("acme", Method::POST, &rotate).json(&json!({}))).await;
+    assert_eq!(rotated.code(), "quota_exceeded", "it would be one more: {}", rotated.text());
+    assert_eq!(make("other").await.status, 201);
+
+    // One that has ended makes way, and only for one.
+    let revoke = format!("/v1/keys/{}", made[1]);
+    assert_eq!(two.server.send(two.request("acme", Method::DELETE, &revoke)).await.status, 204);
+    assert_eq!(two.used("acme").await["keys"], 2, "it is listed still");
+    assert_eq!(make("acme").await.status, 201);
+    assert_eq!(make("acme").await.code(), "quota_exceeded");
+    let listed = two.server.send(two.request("acme", Method::GET, "/v1/keys")).await;
+    assert!(listed.text().contains(&made[0]) && !listed.text().contains(&made[1]), "{}", listed.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_learn_nothing_of_a_tenants_rates_and_budget() {
+    let two = Two::start(|_| {}).await;
+    let config = json!({ "public": true, "calls_per_second": 50 });
+    two.deploys("acme", "open", guests::HELLO, config).await;
+    let stranger = async || two.server.get("/fn/acme/open/").await;
+    two.set("acme", json!({ "calls_per_second": 1, "call_burst": 100 })).await;
+    let policies = |answer: &Answer| {
+        answer
+            .headers
+            .get_all("ratelimit-policy")
+            .iter()
+            .map(|name| name.to_str().unwrap().to_owned())
+            .collect()
+    };
+    let (theirs, own): (Vec<String>, Vec<String>) =
+        (policies(&stranger().await), policies(&two.call("acme", "open", "/").await));
+    assert_eq!((theirs, own.len()), (vec!["\"function\";q=50;w=1".to_owned()], 2));
+    two.set("acme", json!({ "calls_per_second": 1, "call_burst": 1 })).await;
+    let mut over = stranger().await;
+    while over.status == 200 {
+        over = stranger().await;
+    }
+    assert_eq!((over.code(), &over.headers["retry-after"]), ("rate_limited", &"1".parse().unwrap()));
+    assert!(
+        !over.headers.contains_key("ratelimit") && !over.text().contains("times a second"),
+        "{}",
+        over.text()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

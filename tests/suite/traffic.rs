@@ -120,6 +120,36 @@ async fn callers_with_a_header_stay_with_their_revision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_same_deploy_again_gets_the_traffic_that_it_says() {
+    let server = Server::start().await;
+    version(&server, 1, 100).await;
+    version(&server, 2, 100).await;
+    let again = version(&server, 2, 100).await;
+    assert_eq!((again.status, &again.json["revision"]), (200, &json!(2)), "{}", again.text());
+    let tag = again.headers["etag"].clone();
+    assert_eq!(rollback(&server, None).await.status, 200);
+    assert_eq!(answers(&server, None).await, "1");
+    let back = version(&server, 2, 100).await;
+    assert_eq!((back.status, &back.json["revision"]), (200, &json!(2)), "{}", back.text());
+    assert_ne!(back.headers["etag"], tag, "something has changed");
+    assert_eq!(answers(&server, None).await, "2", "it says that it gets the calls, and does");
+
+    assert_eq!(rollback(&server, None).await.status, 200);
+    let traffic = async || server.status("echo").await["traffic"].clone();
+    let canary = json!([{ "revision": 1, "weight": 80 }, { "revision": 2, "weight": 20 }]);
+    for _ in 0..2 {
+        assert_eq!(version(&server, 2, 20).await.status, 200);
+        assert_eq!(traffic().await, canary);
+    }
+    assert_eq!(version(&server, 2, 0).await.status, 200);
+    assert_eq!(traffic().await, canary, "without traffic of its own nothing moves");
+    version(&server, 3, 0).await;
+    assert_eq!(version(&server, 3, 50).await.status, 200);
+    let three = json!([{ "revision": 1, "weight": 40 }, { "revision": 2, "weight": 10 }, { "revision": 3, "weight": 50 }]);
+    assert_eq!(traffic().await, three);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_call_fails_while_revisions_come_and_go() {
     let server = Server::with(|settings| settings.functions.keep_revisions = 2.try_into().unwrap()).await;
     let server = Arc::new(server);

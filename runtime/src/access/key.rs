@@ -153,6 +153,12 @@ impl KeyRecord {
         }
     }
 
+    /// When it has ended, if it has: RFC 3339.
+    pub fn ended(&self) -> Option<&str> {
+        let expires = self.expires.as_deref().filter(|expires| *expires <= crate::now().as_str());
+        self.revoked.as_deref().into_iter().chain(expires).min()
+    }
+
     /// It ends then, if it does not end before.
     pub fn expire_in(&mut self, time: Duration) {
         // Beyond what a calendar of four digits can say, it does not end.

@@ -30,6 +30,14 @@ struct Entry {
 }
 
 impl Entry {
+    fn principal(&self, now: SystemTime) -> Result<Principal, Wrong> {
+        match self.key.state(now) {
+            KeyState::Valid => Ok(self.key.principal.clone()),
+            KeyState::Expired => Err(Wrong::Expired),
+            KeyState::Revoked => Err(Wrong::Revoked),
+        }
+    }
+
     fn last_used(&self) -> i64 {
         self.last_used.load(Ordering::Relaxed)
     }
@@ -59,15 +67,20 @@ impl Keys {
             return Err(Wrong::Unknown);
         }
         let now = SystemTime::now();
-        match entry.key.state(now) {
-            KeyState::Valid => {}
-            KeyState::Expired => return Err(Wrong::Expired),
-            KeyState::Revoked => return Err(Wrong::Revoked),
-        }
+        let principal = entry.principal(now)?;
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
         entry.last_used.store(seconds, Ordering::Relaxed);
-        Ok(entry.key.principal.clone())
+        Ok(principal)
+    }
+
+    /// Who has the key of this id, so far as it is good now.
+    ///
+    /// # Errors
+    /// Why it is no good.
+    pub fn look(&self, id: &str) -> Result<Principal, Wrong> {
+        let entry = self.0.get(id).map(|entry| Arc::clone(&entry)).ok_or(Wrong::Unknown)?;
+        entry.principal(SystemTime::now())
     }
 
     /// Has keys have been used then, as it was kept: ids and seconds since 1970.
@@ -110,6 +123,11 @@ impl Keys {
             .collect();
         listed.sort_by(|one, other| (&one.0.created, &one.0.id).cmp(&(&other.0.created, &other.0.id)));
         listed
+    }
+
+    /// Forgets a key.
+    pub fn remove(&self, id: &str) {
+        self.0.remove(id);
     }
 
     /// The record of a key, if it is one of these.

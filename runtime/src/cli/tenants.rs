@@ -72,6 +72,9 @@ struct Set {
     /// The most models that it may have
     #[arg(long, value_name = "MODELS")]
     max_models: Option<u32>,
+    /// The most keys that it may have; the oldest of those that have ended make way for new ones
+    #[arg(long, value_name = "KEYS")]
+    max_keys: Option<u32>,
     /// The most bytes that its components and models may have, such as 10GiB
     #[arg(long, value_name = "SIZE")]
     stored_bytes: Option<String>,
@@ -148,6 +151,7 @@ impl Set {
                 ("reserved_sandboxes", self.reserved_sandboxes.map(Value::from)),
                 ("max_functions", self.max_functions.map(Value::from)),
                 ("max_models", self.max_models.map(Value::from)),
+                ("max_keys", self.max_keys.map(Value::from)),
                 ("stored_bytes", self.stored_bytes.map(Value::from)),
                 ("budget_soft", self.budget_soft.map(Value::from)),
                 ("budget_hard", self.budget_hard.map(Value::from)),

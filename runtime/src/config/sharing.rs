@@ -39,6 +39,8 @@ pub struct TenantConfig {
     pub max_functions: Option<u32>,
     /// Models that it may have; any number when absent.
     pub max_models: Option<u32>,
+    /// Keys that it may have, those that have ended but are still listed included.
+    pub max_keys: u32,
     /// Bytes that its components and models may have, the same bytes counted once; any number when absent.
     pub stored_bytes: Option<Size>,
     /// What it may spend in a month before the operator is told, in milliseconds of the devices' time.
@@ -63,6 +65,7 @@ impl Default for TenantConfig {
             reserved_sandboxes: 0,
             max_functions: None,
             max_models: None,
+            max_keys: 1000,
             stored_bytes: None,
             budget_soft: None,
             budget_hard: None,

@@ -32,22 +32,21 @@ impl FunctionRecord {
         }
     }
 
-    /// Gives revision `newest` so many percent of the traffic, and what is left to the others as they shared it.
+    /// Gives revision `newest` so many percent of the traffic, and what is left to the others as they shared it. With 0,
+    /// or where there are no others, all stays as it is.
     pub fn canary(&mut self, newest: u64, percent: u8) {
         let percent = u32::from(percent.min(100));
-        let total: u128 = self.traffic.iter().map(|weight| u128::from(weight.weight)).sum();
+        let others = || self.traffic.iter().filter(|weight| weight.revision != newest);
+        let total: u128 = others().map(|weight| u128::from(weight.weight)).sum();
         match percent {
-            0 if total > 0 => {}
+            0 if !self.traffic.is_empty() => {}
             _ if percent == 100 || total == 0 => {
                 self.set_traffic(vec![Weight { revision: newest, weight: 100 }]);
             }
             _ => {
-                let others = u128::from(100 - percent);
-                let mut traffic: Vec<(u64, u128)> = self
-                    .traffic
-                    .iter()
-                    .map(|weight| (weight.revision, u128::from(weight.weight) * others))
-                    .collect();
+                let left = u128::from(100 - percent);
+                let mut traffic: Vec<(u64, u128)> =
+                    others().map(|weight| (weight.revision, u128::from(weight.weight) * left)).collect();
                 traffic.push((newest, u128::from(percent) * total));
                 self.set_traffic(in_points(traffic));
             }

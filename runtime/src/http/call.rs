@@ -16,21 +16,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime_wasi_http::WasiBody;
 
+use super::allowance::Allowance;
 use super::guard::{forbidden, no_key};
 use super::problem::{Code, Problem};
 use crate::access::Principal;
 use crate::admission::Refusal;
-use crate::budget::{Exhausted, Standing};
 use crate::function::{End, Function, NoAnswer, Revision, Routed, Ticket};
 use crate::limits::{Exceeded, Limit};
 use crate::node::Node;
-use crate::rates::{Left, Of, Rate};
 use crate::telemetry::Outcome;
 use crate::units::Size;
 
@@ -40,20 +38,13 @@ pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     let (tenant, name, _) = split(request.uri().path());
     let principal = request.extensions().get::<Principal>();
     let function = may_call(&node, principal, tenant, name)?;
-    let standing = match node.budgets.admit(tenant, SystemTime::now()) {
-        Ok(standing) => standing,
-        Err(exhausted) => return Ok(spent(&node, &function, &exhausted)),
-    };
-    let left = match node.rates.take(&function.rate, tenant, started.into_std()) {
-        Ok(left) => left,
-        Err(over) => return Ok(too_often(&node, &function, over)),
+    let allowance = match Allowance::take(&node, &function, principal, started) {
+        Ok(allowance) => allowance,
+        Err(refusal) => return Ok(*refusal),
     };
     let call = Call { node, function, outcome: Outcome::Cancelled };
     let mut answer = call.run(request, started).await.into_response();
-    if standing == Standing::Soft {
-        answer.headers_mut().insert("weir-budget", HeaderValue::from_static("soft"));
-    }
-    tell(answer.headers_mut(), &left);
+    allowance.tell(answer.headers_mut());
     Ok(answer)
 }
 
@@ -78,54 +69,6 @@ fn may_call(
         return Err(forbidden(principal));
     }
     function.ok_or_else(|| Problem::no_function(name))
-}
-
-/// The answer to a call of a tenant that has spent its budget.
-fn spent(node: &Node, function: &Function, exhausted: &Exhausted) -> Response {
-    let Exhausted { spent, hard, wait } = exhausted;
-    let detail = format!(
-        "the tenant has spent {spent} of {hard} milliseconds of the devices' time; the next month begins in {}",
-        humantime::format_duration(Duration::from_secs(wait.as_secs()))
-    );
-    node.telemetry.limit(Limit::Budget);
-    function.log.note(0, 0, format!("{}: {detail}", Limit::Budget.field()));
-    Problem::new(Code::BudgetExhausted, detail).into_response()
-}
-
-/// The answer to a call that came too soon.
-fn too_often(node: &Node, function: &Function, over: Left) -> Response {
-    let Rate { per_second, burst } = over.rate;
-    let (detail, limit) = match over.of {
-        Of::Function => ("the function may be called", Limit::FunctionCallRate),
-        Of::Tenant => ("the tenant may call", Limit::CallRate),
-    };
-    let detail = format!("{detail} {per_second} times a second, and {burst} times at once");
-    node.telemetry.limit(limit);
-    function.log.note(0, 0, format!("{}: {detail}", limit.field()));
-    let mut response = Problem::new(Code::RateLimited, detail).into_response();
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds(over.wait)));
-    tell(response.headers_mut(), &[over]);
-    response
-}
-
-/// Whole seconds, one at least, that are no shorter.
-fn seconds(wait: Duration) -> u64 {
-    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
-}
-
-/// What rates there are, and what is left of them. Source: draft-ietf-httpapi-ratelimit-headers-10.
-fn tell(headers: &mut HeaderMap, left: &[Left]) {
-    for Left { of, rate, calls, wait } in left {
-        let of = of.name();
-        for (name, value) in [
-            ("ratelimit-policy", format!("\"{of}\";q={};w=1", rate.per_second)),
-            ("ratelimit", format!("\"{of}\";r={calls};t={}", seconds(*wait))),
-        ] {
-            if let Ok(value) = HeaderValue::from_str(&value) {
-                headers.append(name, value);
-            }
-        }
-    }
 }
 
 /// A call under way. Dropped before its end, it was its client that went away.

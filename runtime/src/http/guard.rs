@@ -91,7 +91,7 @@ async fn look(State(guard): State<Guard>, mut request: Request, next: Next) -> R
         request: Actor::request(request.method(), request.uri().path()),
         ..Actor::default()
     };
-    match admit(&node, request.headers(), needs, peer, &mut actor) {
+    match admit(&node, (request.uri().path(), request.headers()), needs, peer, &mut actor) {
         Ok(principal) => {
             // Keys are ours: a function never sees one.
             if token(request.headers()).is_some() {
@@ -136,7 +136,7 @@ fn token(headers: &HeaderMap) -> Option<&str> {
 /// Who asks, if that is known, and may. What is found out on the way is noted in `actor`.
 fn admit(
     node: &Node,
-    headers: &HeaderMap,
+    (path, headers): (&str, &HeaderMap),
     needs: Needs,
     peer: IpAddr,
     actor: &mut Actor,
@@ -162,9 +162,13 @@ fn admit(
     let principal = match keys.verify(token) {
         Ok(principal) => principal,
         Err(wrong) => {
-            tracing::warn!(%peer, %wrong, "a wrong key");
+            let is_too_often = failures.note(peer, Instant::now()).is_some();
+            // More would let anyone fill the log.
+            if !is_too_often {
+                tracing::warn!(%peer, %wrong, "a wrong key");
+            }
             // Who has the secret of a key that has ended does not guess.
-            if wrong == Wrong::Unknown && failures.note(peer, Instant::now()).is_some() {
+            if wrong == Wrong::Unknown && is_too_often {
                 let detail = "too many wrong keys came from this address";
                 return Err(Problem::new(Code::TooManyFailures, detail));
             }
@@ -173,16 +177,18 @@ fn admit(
     };
     actor.key = principal.key.as_deref().map(str::to_owned);
     actor.role = Some(principal.role);
-    actor.tenant = meant(&principal, headers).ok().flatten().map(|tenant| tenant.to_string());
-    if let Some(tenant) = &principal.tenant
-        && !node.is_active(tenant)
-    {
-        return Err(Problem::new(Code::TenantSuspended, format!("tenant `{tenant}` is suspended")));
-    }
+    let tenant = meant(&principal, headers).ok().flatten();
+    actor.tenant = tenant.or_else(|| in_path(path)).map(|tenant| tenant.to_string());
+    let principal = node.is_good(Ok(principal))?;
     match needs {
         Needs::Right(right) if !principal.may(right) => Err(forbidden(&principal)),
         _ => Ok(Some(principal)),
     }
+}
+
+/// The tenant that a path is about.
+fn in_path(path: &str) -> Option<Name> {
+    Name::tenant(path.strip_prefix("/v1/tenants/")?).ok()
 }
 
 /// A request without a key, where one is needed.

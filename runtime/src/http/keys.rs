@@ -194,6 +194,9 @@ pub async fn make(State(node): State<Arc<Node>>, by: Actor, request: Request) ->
     if wanted.label.chars().count() > MOST {
         return Err(invalid(format!("label: the most is {MOST} characters")));
     }
+    if wanted.expires_in.is_some_and(|time| time.is_zero()) {
+        return Err(invalid("expires_in: it must be more than 0".to_owned()));
+    }
     if let Some(functions) = &wanted.functions {
         if wanted.role != Role::Caller {
             return Err(invalid("functions: only a key of role `caller` is for some functions".to_owned()));

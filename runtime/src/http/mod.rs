@@ -5,6 +5,7 @@
 //! tls.rs         the server's certificate
 //! guard.rs       what each route asks for, and the look at a request's key
 //! call.rs        a call of a function, down to its sandbox and back
+//! allowance.rs   what its tenant's budget and the rates say to a call
 //! functions.rs   deploy, list, status, logs, delete
 //! traffic.rs     which revisions get a function's calls
 //! models.rs      upload, configure, list, signature, delete
@@ -23,6 +24,7 @@
 //! code.rs        every refusal's code, and what that means
 //! ```
 
+mod allowance;
 mod audit;
 mod backup;
 mod call;

@@ -101,7 +101,10 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
                 .reads(Takes::Deploy(|generator| generator.subschema_for::<FunctionConfig>()))
                 .changes()
                 .gives::<DeployView>("201", "A new revision")
-                .gives::<DeployView>("200", "The newest revision is the same; nothing has changed")
+                .gives::<DeployView>(
+                    "200",
+                    "The newest revision is the same; it has the traffic that is asked for",
+                )
                 .fails(OPENING)
                 .fails(&[Code::InvalidConfig, Code::InvalidComponent, Code::UnsupportedMediaType])
                 .fails(&[

@@ -26,7 +26,7 @@ impl Node {
     /// # Errors
     /// When the disk has no room, or cannot be written.
     pub async fn snapshot(&self, by: &Actor) -> Result<Snapshot, Problem> {
-        let _change = self.changes.lock().await;
+        let _change = self.change_by(by).await?;
         self.store.change().await?.commit(by).await?;
         Ok(self.store.snapshot().await?)
     }

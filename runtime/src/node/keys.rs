@@ -12,9 +12,13 @@ use crate::access::{Key, KeyRecord, Role, Token};
 use crate::audit::Actor;
 use crate::http::problem::{Code, Problem};
 use crate::name::Name;
+use crate::store::Record;
 
 /// The file with the first operator's key, in the data directory.
 const FIRST_KEY: &str = "operator.key";
+
+/// How long the last operator's key works at least beside the one that takes its place.
+const LAST_OVERLAP: Duration = Duration::from_secs(60);
 
 impl Node {
     /// Reads the keys, and makes the first operator's if no operator has one.
@@ -65,7 +69,7 @@ impl Node {
     /// # Errors
     /// When its tenant is not there, or the disk cannot take it.
     pub async fn make_key(&self, record: KeyRecord, by: &Actor) -> Result<(KeyRecord, Token), Problem> {
-        let _change = self.changes.lock().await;
+        let _change = self.change_by(by).await?;
         if let Some(tenant) = &record.tenant
             && !self.has_tenant(tenant)
         {
@@ -73,7 +77,8 @@ impl Node {
         }
         let (key, token) = Key::make(record).map_err(|error| Problem::internal(&error))?;
         let record = key.record.clone();
-        self.keep_keys([key], by).await?;
+        let gone = self.gives_way(&record)?;
+        self.keep_keys([key], gone, by).await?;
         Ok((record, token))
     }
 
@@ -88,10 +93,19 @@ impl Node {
         overlap: Duration,
         by: &Actor,
     ) -> Result<(KeyRecord, Token), Problem> {
-        let _change = self.changes.lock().await;
+        let _change = self.change_by(by).await?;
         let mut old = self.key_record(id, tenant)?;
-        if old.revoked.is_some() {
-            return Err(Problem::new(Code::Conflict, format!("key `{id}` has been revoked")));
+        if let Some(ended) = old.ended() {
+            let how = if old.revoked.is_some() { "been revoked" } else { "expired" };
+            return Err(Problem::new(Code::Conflict, format!("key `{id}` has {how}: {ended}; make another")));
+        }
+        if overlap < LAST_OVERLAP && self.is_last_operator(&old) {
+            let least = humantime::format_duration(LAST_OVERLAP);
+            let detail = format!(
+                "`{id}` is the last operator's key that does not expire, and nobody could come in if the answer were lost: \
+                 the overlap must be {least} at least"
+            );
+            return Err(Problem::new(Code::Conflict, detail));
         }
         let new = KeyRecord {
             created: crate::now(),
@@ -103,8 +117,14 @@ impl Node {
         let record = key.record.clone();
         old.expire_in(overlap);
         let old = Key::new(old).map_err(|error| Problem::internal(&error))?;
-        self.keep_keys([key, old], by).await?;
+        let gone = self.gives_way(&record)?;
+        self.keep_keys([key, old], gone, by).await?;
         Ok((record, token))
+    }
+
+    /// The key that makes way for a new one.
+    fn gives_way(&self, new: &KeyRecord) -> Result<Option<KeyRecord>, Problem> {
+        new.tenant.as_deref().map_or(Ok(None), |tenant| self.room_for_key(tenant))
     }
 
     /// Revokes a key, at once and for good. One that has been revoked stays so.
@@ -112,25 +132,29 @@ impl Node {
     /// # Errors
     /// When there is none, when it is the last one by which an operator could come in, or when the disk cannot take it.
     pub async fn revoke_key(&self, id: &str, tenant: Option<&Name>, by: &Actor) -> Result<(), Problem> {
-        let _change = self.changes.lock().await;
+        let _change = self.change_by(by).await?;
         let record = self.key_record(id, tenant)?;
         if record.revoked.is_some() {
             return Ok(());
         }
-        let others = |key: &Key| {
-            let record = &key.record;
-            let lasts = record.revoked.is_none() && record.expires.is_none();
-            record.role == Role::Operator && record.id != id && lasts
-        };
-        let others = self.access.keys().map(|keys| keys.list(others)).unwrap_or_default();
-        if record.role == Role::Operator && others.is_empty() {
+        if self.is_last_operator(&record) {
             let detail =
                 format!("`{id}` is the last operator's key that does not expire; make another one first");
             return Err(Problem::new(Code::Conflict, detail));
         }
         let record = KeyRecord { revoked: Some(crate::now()), ..record };
         let key = Key::new(record).map_err(|error| Problem::internal(&error))?;
-        self.keep_keys([key], by).await
+        self.keep_keys([key], None, by).await
+    }
+
+    /// Whether no operator could come in for good without this key.
+    fn is_last_operator(&self, record: &KeyRecord) -> bool {
+        let others = |key: &Key| {
+            let other = &key.record;
+            let lasts = other.revoked.is_none() && other.expires.is_none();
+            other.role == Role::Operator && other.id != record.id && lasts
+        };
+        record.role == Role::Operator && self.access.keys().is_some_and(|keys| keys.list(others).is_empty())
     }
 
     /// A key of a tenant, or of anyone.
@@ -139,13 +163,22 @@ impl Node {
         found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no key `{id}`")))
     }
 
-    async fn keep_keys<const N: usize>(&self, changed: [Key; N], by: &Actor) -> Result<(), Problem> {
+    async fn keep_keys<const N: usize>(
+        &self,
+        changed: [Key; N],
+        gone: Option<KeyRecord>,
+        by: &Actor,
+    ) -> Result<(), Problem> {
         let mut change = self.store.change().await?;
+        if let Some(gone) = &gone {
+            change.remove::<KeyRecord>(gone.tenant(), gone.name()).await?;
+        }
         for key in &changed {
             change.put(&key.record).await?;
         }
         change.commit(by).await?;
         if let Some(keys) = self.access.keys() {
+            gone.into_iter().for_each(|gone| keys.remove(&gone.id));
             changed.into_iter().for_each(|key| keys.put(key));
         }
         Ok(())

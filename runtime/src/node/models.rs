@@ -31,7 +31,7 @@ impl Node {
         let bytes = ModelBytes::File(upload.path());
         self.room_for_model(tenant, name, &upload)?;
         let report = self.preparer.examine(For::Upload, format, &bytes, None).await?;
-        let _change = self.changes.lock().await;
+        let _change = self.change_by(by).await?;
         condition.check(self.kept_model(tenant, name).await?.as_ref())?;
         // Others may have come while it was examined.
         self.room_for_model(tenant, name, &upload)?;
@@ -79,7 +79,7 @@ impl Node {
         condition: &Precondition,
     ) -> Result<(Arc<Model>, Tag), Problem> {
         config.check(&self.settings()).map_err(|reason| Problem::new(Code::InvalidConfig, reason))?;
-        let _change = self.changes.lock().await;
+        let _change = self.change_by(by).await?;
         let before = self.models.own(tenant, name).ok_or_else(|| Problem::no_model(name))?;
         condition.check(self.kept_model(tenant, name).await?.as_ref())?;
         match config.is_public() {
@@ -121,7 +121,7 @@ impl Node {
         by: &Actor,
         condition: &Precondition,
     ) -> Result<(), Problem> {
-        let _change = self.changes.lock().await;
+        let _change = self.change_by(by).await?;
         let model = self.models.own(tenant, name).ok_or_else(|| Problem::no_model(name))?;
         condition.check(self.kept_model(tenant, name).await?.as_ref())?;
         self.nobody_uses(&model, |_| true)?;

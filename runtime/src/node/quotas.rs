@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Node;
+use crate::access::{Key, KeyRecord};
 use crate::function::FunctionConfig;
 use crate::http::problem::{Code, Problem};
 use crate::limits::{Exceeded, Limit};
@@ -20,6 +21,8 @@ use crate::units::Size;
 pub struct Used {
     pub functions: u64,
     pub models: u64,
+    /// Keys, those that have ended included.
+    pub keys: u64,
     /// Bytes of its components and models; the same bytes are counted once.
     pub stored_bytes: u64,
     /// Calls of its functions that run.
@@ -41,6 +44,7 @@ impl Node {
         Used {
             functions: count(&self.functions.of(tenant)),
             models: count(&self.models.own_of(tenant)),
+            keys: count(&self.keys_of(tenant)),
             stored_bytes: self.stored(tenant, "").values().sum(),
             running_calls,
             queued_calls,
@@ -95,6 +99,33 @@ impl Node {
             self.within(Limit::Models, have, 1, share.max_models.map(u64::from), |n| n.to_string())?;
         }
         self.room_for_bytes(share.stored_bytes, self.stored(tenant, name), model)
+    }
+
+    fn keys_of(&self, tenant: &str) -> Vec<KeyRecord> {
+        let theirs = |key: &Key| key.record.tenant.as_deref() == Some(tenant);
+        let keys = self.access.keys().map(|keys| keys.list(theirs)).unwrap_or_default();
+        keys.into_iter().map(|(record, _)| record).collect()
+    }
+
+    /// The key of a tenant that makes way for one more, if one must: that which ended first.
+    ///
+    /// # Errors
+    /// When it has as many as it may, and none has ended.
+    pub(super) fn room_for_key(&self, tenant: &str) -> Result<Option<KeyRecord>, Problem> {
+        let most = u64::from(self.share(tenant).0.max_keys);
+        let have = self.keys_of(tenant);
+        let room = |have| self.within(Limit::Keys, have, 1, Some(most), |n| n.to_string());
+        let have_many = count(&have);
+        if have_many < most {
+            return Ok(None);
+        }
+        let ended = have.into_iter().filter(|record| record.ended().is_some());
+        let first = ended.min_by(|one, other| one.ended().cmp(&other.ended()));
+        // Where the quota was lowered, one that makes way is not enough.
+        match first.filter(|_| have_many == most) {
+            Some(first) => Ok(Some(first)),
+            None => room(have_many).map(|()| None),
+        }
     }
 
     fn room_for_bytes(

@@ -73,7 +73,7 @@ impl Node {
     ) -> Result<Tag, Problem> {
         let refused = |reason| Problem::new(Code::InvalidConfig, reason);
         share.check(&self.settings().tenant).map_err(refused)?;
-        let _change = self.changes.lock().await;
+        let _change = self.change_by(by).await?;
         condition.check(self.kept_tenant(tenant).await?.as_ref())?;
         let (floor, had) = (share.over(&self.settings().tenant).reserved_sandboxes, self.share(tenant).0);
         if floor > had.reserved_sandboxes || !self.tenants().contains(&**tenant) {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Node;
+use super::{Deploy, Deployed, Node};
 use crate::audit::Actor;
 use crate::function::{Function, FunctionRecord, Revision, RevisionRecord, Weight};
 use crate::http::precondition::{Precondition, Tag};
@@ -17,6 +17,8 @@ pub enum Traffic {
         weights: Vec<Weight>,
         sticky_header: Option<String>,
     },
+    /// So many percent of it to the newest revision.
+    Canary(u8),
     /// All of it to one revision: this, or the one that had all of it before.
     Rollback(Option<u64>),
 }
@@ -30,6 +32,11 @@ impl Traffic {
                 record.check_traffic(weights, sticky_header.as_deref()).map_err(invalid)?;
                 record.set_traffic(weights.clone());
                 record.sticky_header = sticky_header.as_ref().map(|name| name.to_ascii_lowercase());
+            }
+            Self::Canary(percent) => {
+                if let Some(newest) = record.revisions.last().map(|newest| newest.revision) {
+                    record.canary(newest, *percent);
+                }
             }
             Self::Rollback(wanted) => {
                 let target = wanted.or_else(|| record.rollback_target());
@@ -62,7 +69,7 @@ impl Node {
         let mut tried: Vec<u64> = Vec::new();
         loop {
             let wanted = {
-                let _change = self.changes.lock().await;
+                let _change = self.change_by(by).await?;
                 let function = self.functions.find(tenant, name).ok_or_else(|| Problem::no_function(name))?;
                 let kept = self.record(&function).await?;
                 condition.check(Some(&kept))?;
@@ -82,6 +89,22 @@ impl Node {
             wanted.try_start().await.map_err(|problem| refused(&problem, wanted.number))?;
             tried.push(wanted.number);
         }
+    }
+
+    /// A deploy of what is a function's newest revision already: that gets the share of the traffic that the deploy says.
+    pub(super) async fn deploy_again(
+        self: &Arc<Self>,
+        tenant: &Name,
+        name: &Name,
+        same: Deployed,
+        deploy: &Deploy,
+    ) -> Result<Deployed, Problem> {
+        let traffic = Traffic::Canary(deploy.traffic);
+        if traffic.on(same.record.clone())?.traffic == same.record.traffic {
+            return Ok(same);
+        }
+        let (record, tag) = self.set_traffic(tenant, name, traffic, &deploy.by, &deploy.condition).await?;
+        Ok(Deployed { record, tag, ..same })
     }
 
     async fn put_traffic(

@@ -25,6 +25,8 @@ impl Store {
         for (id, used) in uses {
             sqlx::query(write).bind(&**id).bind(used).execute(&mut *transaction).await?;
         }
+        let gone = "DELETE FROM key_uses WHERE id NOT IN (SELECT name FROM keys)";
+        sqlx::query(gone).execute(&mut *transaction).await?;
         Ok(transaction.commit().await?)
     }
 }

@@ -30,6 +30,8 @@ pub struct Config {
     pub settings: Settings,
     /// Whether nobody is asked for a key: all are the operator, in the tenant `default`.
     pub dev: bool,
+    /// Whether an operator's key is made though there are some: they may be lost.
+    pub new_operator_key: bool,
     /// Without these, what goes over the network goes in the open.
     pub tls: Option<TlsFiles>,
     /// What tenants may deploy.
@@ -484,7 +486,7 @@ impl Config {
         let (settings, policy) = files.read()?;
         // This very program, also when its file has been replaced since it started. Source: proc(5).
         let binary = PathBuf::from("/proc/self/exe");
-        Ok(Self { listen, data_dir, binary, settings, dev, tls: None, policy })
+        Ok(Self { listen, data_dir, binary, settings, dev, new_operator_key: false, tls: None, policy })
     }
 }
 

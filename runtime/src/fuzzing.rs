@@ -73,6 +73,7 @@ impl Default for Routes {
             binary: "/bin/false".into(),
             settings,
             dev: true,
+            new_operator_key: false,
             tls: None,
             policy: crate::policy::Policy::default(),
         };

@@ -217,7 +217,7 @@ impl Node {
             store,
         });
         node.restore().await?;
-        node.restore_keys(&config.data_dir).await?;
+        node.restore_keys(config).await?;
         Ok(node)
     }
 

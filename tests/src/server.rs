@@ -103,6 +103,7 @@ impl Server {
             binary: crate::Process::binary("weir"),
             settings,
             dev,
+            new_operator_key: false,
             tls: None,
             policy,
         };

@@ -122,7 +122,7 @@ async fn every_route_lets_in_who_it_is_for_and_nobody_else() {
     let revoked = admin.makes(&server, role("admin")).await;
     let gone = admin.asks(&server, "DELETE", &format!("/v1/keys/{}", revoked.id()), None).await;
     assert_eq!(gone.status, 204);
-    let expired = admin.makes(&server, json!({ "role": "admin", "expires_in": "0s" })).await;
+    let expired = admin.makes(&server, json!({ "role": "admin", "expires_in": "1ms" })).await;
     let suspended = operator.meaning("other").makes(&server, role("admin")).await;
     let body = json!({ "state": "suspended" });
     assert_eq!(operator.asks(&server, "PUT", "/v1/tenants/other", Some(body)).await.status, 200);
@@ -311,6 +311,33 @@ async fn the_last_operators_key_is_not_rotated_away_in_a_moment() {
     let audit = acme.asks(&server, "GET", "/v1/audit", None).await.json["entries"].clone();
     let told = audit.as_array().unwrap().last().unwrap()["entry"].clone();
     assert_eq!((&told["outcome"], &told["tenant"]), (&json!("invalid_config"), &json!("acme")), "{audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_operators_key_is_replaced_at_a_start_and_only_when_that_is_said() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("operator.key");
+    let start = async |flags: &[&str]| {
+        let mut command = tokio::process::Command::new(Process::binary("weir"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data.path()).args(flags);
+        let server = Process::start(command).await;
+        (server, std::fs::read_to_string(&file).unwrap_or_default())
+    };
+    let (server, first) = start(&[]).await;
+    server.kill().await;
+    std::fs::remove_file(&file).unwrap();
+    let (server, none) = start(&[]).await;
+    server.kill().await;
+    assert_eq!(none, "", "there is a key already");
+    let (server, new) = start(&["--new-operator-key"]).await;
+    for key in [&first, &new] {
+        let listed = reqwest::Client::builder().no_proxy().build().unwrap();
+        let listed =
+            listed.get(format!("{}/v1/keys", server.url)).bearer_auth(key.trim()).send().await.unwrap();
+        assert_eq!(listed.status(), 200);
+    }
+    assert_ne!(first, new);
+    server.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,6 +31,9 @@ pub struct Serve {
     /// Ask nobody for a key: loopback only, everyone the operator, one tenant, `default`
     #[arg(long)]
     dev: bool,
+    /// Make another operator's key, where those that there are are lost; it is written to `operator.key` in the data directory
+    #[arg(long, conflicts_with = "dev")]
+    new_operator_key: bool,
     /// The server's certificate chain (PEM), to serve https; read again when it changes
     #[arg(long, env = "WEIR_TLS_CERT", requires = "tls_key", value_name = "FILE")]
     tls_cert: Option<PathBuf>,
@@ -63,7 +66,7 @@ impl Serve {
             .map_err(|error| Failure::Usage(format!("{error:#}")))?;
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsFiles { cert, key });
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let config = Config { tls, ..config };
+        let config = Config { tls, new_operator_key: self.new_operator_key, ..config };
         let failed = |error: anyhow::Error| Failure::Local(format!("{error:#}"));
         let weir = Weir::build(&config).await.map_err(failed)?;
         let control = Arc::new(weir.control());

@@ -10,19 +10,20 @@ use anyhow::Context;
 use super::Node;
 use crate::access::{Key, KeyRecord, Role, Token};
 use crate::audit::Actor;
+use crate::config::Config;
 use crate::http::problem::{Code, Problem};
 use crate::name::Name;
 use crate::store::Record;
 
-/// The file with the first operator's key, in the data directory.
+/// The file with the operator's key that the server has made, in the data directory.
 const FIRST_KEY: &str = "operator.key";
 
 /// How long the last operator's key works at least beside the one that takes its place.
 const LAST_OVERLAP: Duration = Duration::from_secs(60);
 
 impl Node {
-    /// Reads the keys, and makes the first operator's if no operator has one.
-    pub(super) async fn restore_keys(&self, data_dir: &Path) -> anyhow::Result<()> {
+    /// Reads the keys, and makes one for the operator if no operator has one, or if it is told to.
+    pub(super) async fn restore_keys(&self, config: &Config) -> anyhow::Result<()> {
         let Some(keys) = self.access.keys() else { return Ok(()) };
         // One that cannot be read is named in the log, and opens nothing.
         let (records, _) = self.key_index.all().await?;
@@ -36,17 +37,18 @@ impl Node {
             }
         }
         keys.restore_uses(self.store.key_uses().await?);
-        if operators == 0 {
-            let record = KeyRecord { label: "first".to_owned(), ..KeyRecord::of(Role::Operator, None) };
+        if operators == 0 || config.new_operator_key {
+            let label = if operators == 0 { "first" } else { "made at a start" }.to_owned();
+            let record = KeyRecord { label, ..KeyRecord::of(Role::Operator, None) };
             let (key, token) = Key::make(record)?;
-            let path = data_dir.join(FIRST_KEY);
+            let path = config.data_dir.join(FIRST_KEY);
             write_secret(&path, token.as_str())
                 .with_context(|| format!("the operator's key cannot be written to {}", path.display()))?;
             let mut change = self.store.change().await?;
             change.put(&key.record).await?;
-            change.commit(&Actor::server("the first operator's key")).await?;
+            change.commit(&Actor::server("an operator's key, made at the start")).await?;
             keys.put(key);
-            tracing::info!(path = %path.display(), "no operator has a key: there is one in this file now");
+            tracing::info!(path = %path.display(), "an operator's key is in this file now");
         }
         Ok(())
     }

@@ -97,7 +97,7 @@ impl Store {
     /// # Errors
     /// Why they cannot.
     pub async fn can_write(&self) -> Result<(), String> {
-        self.probe.ask(&self.database, &self.root.join("tmp")).await
+        self.probe.ask(|| probe::write(self.database.clone(), self.root.join("tmp"))).await
     }
 
     /// This data directory's secret, made at the first start.

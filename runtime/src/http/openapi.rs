@@ -106,7 +106,7 @@ impl Operation {
     /// It makes something, once for each `Idempotency-Key`.
     pub fn once(mut self) -> Self {
         self.once = true;
-        self.fails(&[Code::InvalidRequest, Code::Conflict, Code::IdempotencyMismatch])
+        self.fails(&[Code::InvalidRequest, Code::Conflict, Code::IdempotencyMismatch, Code::ServerOverloaded])
     }
 
     /// Its answer has the tag of what is kept.

@@ -1,8 +1,8 @@
 //! Requests that are done once, however often they are sent: what a client that saw no answer sends again, with the same
 //! `Idempotency-Key`.
 //!
-//! What such a request makes has a secret, which is shown once and not kept, so its answer cannot be given again: that it
-//! was done is said, and what it made. Remembered in memory for a day; so many at most, and of one asker's fewer. What is
+//! What such a request makes may have a secret, which is shown once and not kept, so its answer cannot be given again: that it
+//! was done is said, and what came of it. Remembered in memory for a day; so many at most, and of one asker's fewer. What is
 //! under way is not forgotten for others: only its own claim ends it.
 
 use std::collections::HashMap;
@@ -36,8 +36,8 @@ type Id = (Option<Arc<str>>, Arc<str>);
 struct Entry {
     request: [u8; 32],
     began: Instant,
-    /// What it made, if it has.
-    made: Option<String>,
+    /// What came of it, once it is done: the rest of "this was done before, and …".
+    done: Option<String>,
 }
 
 /// The requests that are remembered.
@@ -79,26 +79,20 @@ impl Once {
         let request: [u8; 32] = Sha256::digest(request).into();
         let id: Id = (principal.key.clone(), key.into());
         let mut entries = self.entries();
-        entries.retain(|_, entry| entry.made.is_none() || entry.began.elapsed() < REMEMBERED);
+        entries.retain(|_, entry| entry.done.is_none() || entry.began.elapsed() < REMEMBERED);
         if let Some(entry) = entries.get(&id) {
-            return Err(match &entry.made {
+            return Err(match &entry.done {
                 _ if entry.request != request => Problem::new(
                     Code::IdempotencyMismatch,
                     format!("this {HEADER} was sent with another request; use a new one"),
                 ),
-                Some(made) => Problem::new(
-                    Code::Conflict,
-                    format!(
-                        "this was done before, and made key `{made}`, which was shown then; if it was not seen, revoke it and make \
-                         another"
-                    ),
-                ),
+                Some(done) => Problem::new(Code::Conflict, format!("this was done before, and {done}")),
                 None => Problem::new(Code::Conflict, "this is being done by a request with the same key"),
             });
         }
         make_room(&mut entries, MOST_OF_ONE, |(asker, _)| *asker == id.0)?;
         make_room(&mut entries, MOST, |_| true)?;
-        entries.insert(id.clone(), Entry { request, began: Instant::now(), made: None });
+        entries.insert(id.clone(), Entry { request, began: Instant::now(), done: None });
         drop(entries);
         Ok(Some(Claim { once: self.clone(), id, done: false }))
     }
@@ -113,7 +107,7 @@ fn make_room(entries: &mut HashMap<Id, Entry>, most: usize, of: impl Fn(&Id) -> 
     if theirs().count() < most {
         return Ok(());
     }
-    let done = theirs().filter(|(_, entry)| entry.made.is_some());
+    let done = theirs().filter(|(_, entry)| entry.done.is_some());
     let Some(oldest) = done.min_by_key(|(_, entry)| entry.began).map(|(id, _)| id.clone()) else {
         let detail = format!("{most} requests with an {HEADER} are under way, the most at one time");
         return Err(Problem::new(Code::ServerOverloaded, detail));
@@ -123,10 +117,21 @@ fn make_room(entries: &mut HashMap<Id, Entry>, most: usize, of: impl Fn(&Id) -> 
 }
 
 impl Claim {
-    /// It is done, and made this.
-    pub fn done(mut self, made: &str) {
+    /// It is done, and made this key.
+    pub fn done(self, made: &str) {
+        self.and(format!(
+            "made key `{made}`, which was shown then; if it was not seen, revoke it and make another"
+        ));
+    }
+
+    /// It is done, and all of the traffic went to this revision.
+    pub fn rolled_back(self, revision: u64) {
+        self.and(format!("gave all of the traffic to revision {revision}"));
+    }
+
+    fn and(mut self, what: String) {
         if let Some(entry) = self.once.entries().get_mut(&self.id) {
-            entry.made = Some(made.to_owned());
+            entry.done = Some(what);
         }
         self.done = true;
     }
@@ -191,10 +196,10 @@ mod tests {
     }
 
     /// Has as many others be remembered as may be in all.
-    fn flood(once: &Once, made: Option<&str>) {
+    fn flood(once: &Once, done: Option<&str>) {
         let mut entries = once.entries();
         for asker in entries.len()..MOST {
-            let entry = Entry { request: [0; 32], began: Instant::now(), made: made.map(str::to_owned) };
+            let entry = Entry { request: [0; 32], began: Instant::now(), done: done.map(str::to_owned) };
             entries.insert((Some(asker.to_string().into()), "of the flood".into()), entry);
         }
     }

@@ -6,6 +6,7 @@
 //! guard.rs       what each route asks for, and the look at a request's key
 //! call.rs        a call of a function, down to its sandbox and back
 //! functions.rs   deploy, list, status, logs, delete
+//! follow.rs      lines of a log as they come
 //! traffic.rs     which revisions get a function's calls
 //! models.rs      upload, configure, list, signature, delete
 //! tenants.rs     what tenants may have
@@ -28,6 +29,7 @@ mod backup;
 mod call;
 mod code;
 mod devices;
+mod follow;
 mod functions;
 mod guard;
 pub mod idempotency;

@@ -26,7 +26,7 @@ const HEAD: &[u8] = b"SQLite format 3\0";
 /// directory is empty then.
 pub async fn restore(backup: &Path, root: &Path) -> anyhow::Result<Manifest> {
     let shown = root.display();
-    fs::create_dir_all(root).with_context(|| format!("the data directory {shown} cannot be made"))?;
+    store::make_folder(root).with_context(|| format!("the data directory {shown} cannot be made"))?;
     let _lock = store::lock(root)?;
     let found = fs::read_dir(root)?.collect::<io::Result<Vec<_>>>()?;
     let is_nothing = |name: &str| NOTHING.contains(&name);
@@ -36,7 +36,7 @@ pub async fn restore(backup: &Path, root: &Path) -> anyhow::Result<Manifest> {
         "the data directory {shown} is not empty: a backup is restored into a new one, so that nothing is lost"
     );
     let tmp = root.join("tmp");
-    fs::create_dir_all(&tmp)?;
+    store::make_folder(&tmp)?;
     let folder = tempfile::Builder::new().prefix("restore-").tempdir_in(&tmp)?;
     let (from, into) = (backup.to_owned(), folder.path().to_owned());
     let manifest = tokio::task::spawn_blocking(move || unpack(&from, &into)).await??;
@@ -52,7 +52,7 @@ pub async fn restore(backup: &Path, root: &Path) -> anyhow::Result<Manifest> {
 
 fn unpack(backup: &Path, into: &Path) -> anyhow::Result<Manifest> {
     let blobs: PathBuf = into.join("blobs");
-    fs::create_dir(&blobs)?;
+    store::make_folder(&blobs)?;
     let mut file = |name: &str, bytes: &mut dyn Read| {
         let mut private = OpenOptions::new();
         let mut file: File = private.write(true).create_new(true).mode(0o600).open(into.join(name))?;

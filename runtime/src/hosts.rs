@@ -59,13 +59,17 @@ impl Hosts {
         Ok(())
     }
 
-    /// Gives a function the names that it has now, and takes those that it had.
+    /// Gives a function the names that it has now, and takes those that it had and has no more. In one step: a request to a
+    /// name that stays finds its function at any time.
     pub fn settle(&self, record: &FunctionRecord) {
-        self.remove(&record.tenant, &record.name);
         let owner: Owner = (record.tenant.as_str().into(), record.name.as_str().into());
+        let names = named(record);
         let mut hosts = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        for name in named(record) {
-            hosts.insert(name.to_owned(), owner.clone());
+        hosts.retain(|name, of| *of != owner || names.contains(name.as_str()));
+        for name in names {
+            if hosts.get(name) != Some(&owner) {
+                hosts.insert(name.to_owned(), owner.clone());
+            }
         }
     }
 
@@ -178,6 +182,39 @@ mod tests {
         ] {
             assert_eq!(goes("/", host), None, "{host}");
         }
+    }
+
+    #[test]
+    fn a_name_that_stays_is_there_while_others_come_and_go() {
+        let config = HttpConfig { hostnames: vec!["*.example.com".to_owned()], ..HttpConfig::default() };
+        let record = |names: &[&str]| -> FunctionRecord {
+            let hostnames: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            serde_json::from_value(serde_json::json!({
+                "tenant": "acme",
+                "name": "rank",
+                "revisions": [{
+                    "revision": 1, "digest": "", "bytes": 1, "config": { "hostnames": hostnames }, "imports": [],
+                    "created": "2026-01-01T00:00:00Z",
+                }],
+                "traffic": [{ "revision": 1, "weight": 1 }],
+            }))
+            .unwrap()
+        };
+        let (one, both) = (record(&["a.example.com"]), record(&["a.example.com", "b.example.com"]));
+        let hosts = Hosts::default();
+        hosts.settle(&one);
+        std::thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                for _ in 0..20_000 {
+                    hosts.settle(&both);
+                    hosts.settle(&one);
+                }
+            });
+            while !changes.is_finished() {
+                assert!(hosts.find("a.example.com", &config).is_some());
+            }
+        });
+        assert!(hosts.find("b.example.com", &config).is_none(), "it went");
     }
 
     #[test]

@@ -32,13 +32,20 @@ impl Process {
 
     /// One that asks for keys, over TLS, with a certificate of its own: `cert.pem` in the data directory.
     pub async fn serve_with_keys(data: &Path) -> Self {
+        Self::serve_with_keys_and(data, "").await
+    }
+
+    /// The same, with settings (TOML).
+    pub async fn serve_with_keys_and(data: &Path, settings: &str) -> Self {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let (cert, key) = (data.join("cert.pem"), data.join("key.pem"));
         std::fs::write(&cert, made.cert.pem()).unwrap();
         std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
         let mut command = Command::new(Self::binary("weir"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
-        command.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key);
+        let file = data.join("weir.toml");
+        std::fs::write(&file, settings).unwrap();
+        command.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key).arg("--config").arg(file);
         Self::start(command).await
     }
 

@@ -50,9 +50,13 @@ impl Who {
     }
 
     pub async fn deploys(&self, server: &Server, name: &str, config: Value) {
+        self.deploys_guest(server, name, guests::HELLO, config).await;
+    }
+
+    async fn deploys_guest(&self, server: &Server, name: &str, guest: &str, config: Value) {
         let form = reqwest::multipart::Form::new()
             .text("config", config.to_string())
-            .part("component", reqwest::multipart::Part::bytes(std::fs::read(guests::HELLO).unwrap()));
+            .part("component", reqwest::multipart::Part::bytes(std::fs::read(guest).unwrap()));
         let request = server.request(Method::POST, &format!("/v1/functions/{name}/revisions"));
         let request = request.bearer_auth(self.key.as_ref().unwrap()).multipart(form);
         let deployed = server.send(request).await;
@@ -482,4 +486,86 @@ async fn from_nothing_to_a_second_tenants_call_by_the_command_line() {
     let (_, keys, _) = says(&admin, &["keys"]).await;
     assert!(keys.contains("caller") && keys.contains("admin") && !keys.contains(caller.trim()), "{keys}");
     tokio::time::timeout(Duration::from_secs(60), process.kill()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_of_a_log_is_let_go_with_its_key_or_its_tenant() {
+    let (server, operator) = two_tenants().await;
+    let acme = operator.meaning("acme");
+    let admin = acme.makes(&server, json!({ "role": "admin" })).await;
+    admin.deploys_guest(&server, "echo", guests::ECHO, json!({ "public": true })).await;
+    let says = async |text: &str| {
+        let called = server.send(server.request(Method::GET, &format!("/fn/acme/echo/{text}"))).await;
+        assert_eq!(called.status, 200, "{}", called.text());
+    };
+    let follows = async |who: &Who| {
+        let request = server.request(Method::GET, "/v1/functions/echo/logs?follow=true&tail=0");
+        let follow = request.bearer_auth(who.key.as_ref().unwrap()).send().await.unwrap();
+        assert_eq!(follow.status(), 200);
+        follow
+    };
+    let rest = async |follow: reqwest::Response| {
+        let all = tokio::time::timeout(Duration::from_secs(60), follow.text()).await;
+        all.expect("it is let go").unwrap()
+    };
+    let viewer = json!({ "role": "viewer" });
+
+    let revoked = acme.makes(&server, viewer.clone()).await;
+    let mut follow = follows(&revoked).await;
+    says("before").await;
+    let mut heard = String::new();
+    while !heard.contains("before") {
+        heard += &String::from_utf8_lossy(&follow.chunk().await.unwrap().expect("the stream stays open"));
+    }
+    let path = format!("/v1/keys/{}", revoked.id());
+    assert_eq!(acme.asks(&server, "DELETE", &path, None).await.status, 204);
+    says("after").await;
+    heard = rest(follow).await;
+    assert!(!heard.contains("after"), "{heard}");
+
+    let silent = follows(&acme.makes(&server, json!({ "role": "viewer", "expires_in": "5s" })).await).await;
+    rest(silent).await;
+
+    let suspended = follows(&acme.makes(&server, viewer).await).await;
+    let suspend = json!({ "state": "suspended" });
+    assert_eq!(operator.asks(&server, "PUT", "/v1/tenants/acme", Some(suspend)).await.status, 200);
+    rest(suspended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_keys_no_web_page_of_elsewhere_is_the_operator() {
+    let server = Server::start().await;
+    server.deploy("hello", guests::HELLO, json!({})).await;
+    let ask = async |method: Method, path: &str, header: &str, value: &str| {
+        server.send(server.request(method, path).header(header, value)).await
+    };
+    for (header, value) in [
+        ("host", "evil.example"),
+        ("host", "rebound.evil.example:80"),
+        ("origin", "https://evil.example"),
+        ("origin", "null"),
+    ] {
+        for (method, path) in
+            [(Method::GET, "/v1/functions"), (Method::POST, "/v1/backup"), (Method::GET, "/metrics")]
+        {
+            let refused = ask(method, path, header, value).await;
+            assert_eq!((refused.status, refused.code()), (403, "forbidden"), "{path} {header} {value}");
+        }
+        // A deploy as a page's form sends it.
+        let form = reqwest::multipart::Form::new()
+            .text("config", "{}")
+            .part("component", reqwest::multipart::Part::bytes(std::fs::read(guests::HELLO).unwrap()));
+        let deploy = server.request(Method::POST, "/v1/functions/evil/revisions").header(header, value);
+        assert_eq!(server.send(deploy.multipart(form)).await.status, 403, "{header} {value}");
+        // Functions are for anybody.
+        let called = ask(Method::GET, "/fn/default/hello/", header, value).await;
+        assert_eq!(called.status, 200, "{}", called.text());
+    }
+    for (header, value) in
+        [("host", "localhost:1"), ("host", "[::1]:7070"), ("origin", "http://localhost:3000")]
+    {
+        let listed = ask(Method::GET, "/v1/functions", header, value).await;
+        assert_eq!(listed.status, 200, "{}", listed.text());
+        assert_eq!(listed.json["functions"].as_array().unwrap().len(), 1, "{}", listed.text());
+    }
 }

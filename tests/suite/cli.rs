@@ -1,9 +1,11 @@
 //! The command line, as a person uses it.
 
+use std::path::Path;
 use std::process::Output;
 
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use weir_tests::{Process, guests};
 
 fn said(output: &Output) -> String {
@@ -142,4 +144,44 @@ async fn a_new_project_builds_deploys_and_answers() {
     let log = said(&server.command(&["logs", "my-function"]).await);
     assert!(log.contains("greeting Ada"), "{log}");
     server.kill().await;
+}
+
+/// A request's head and body, of one that says how long it is, and the wire to answer it on.
+async fn next_request(listener: &TcpListener) -> (String, TcpStream) {
+    let (mut wire, _) = listener.accept().await.unwrap();
+    let (mut seen, mut piece) = (String::new(), [0; 1024]);
+    loop {
+        let read = wire.read(&mut piece).await.unwrap();
+        seen += std::str::from_utf8(&piece[..read]).unwrap();
+        let Some((head, body)) = seen.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+            return (seen, wire);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_without_an_answer_can_be_sent_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let command =
+        tokio::spawn(async move { Process::run(&["rollback", "rank"], &url, Path::new(".")).await });
+    let (asked, mut wire) = next_request(&listener).await;
+    assert!(asked.starts_with("GET /v1/functions/rank "), "{asked}");
+    let body = r#"{"rollback_to": 4}"#;
+    let answer =
+        format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    wire.write_all(answer.as_bytes()).await.unwrap();
+    let (asked, wire) = next_request(&listener).await;
+    assert!(asked.starts_with("POST /v1/functions/rank/rollback "), "{asked}");
+    assert!(asked.ends_with(r#"{"revision":4}"#), "{asked}");
+    drop(wire);
+    let output = command.await.unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        complained(&output).contains("`weir rollback rank --to 4` does no harm"),
+        "{}",
+        complained(&output)
+    );
 }

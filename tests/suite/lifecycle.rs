@@ -1,6 +1,7 @@
 //! A server that is told to stop, or to read its settings again.
 
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -91,6 +92,19 @@ async fn what_does_not_end_in_time_is_cut_and_nothing_is_lost() {
     let client = Client::new(&server.url);
     assert_eq!(client.send(client.call("echo", "/", "again")).await.json["body"], "again");
     server.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_never_came_to_be_holds_up_no_stop() {
+    let data = tempfile::tempdir().unwrap();
+    let settings = "stop_timeout = \"1h\"\n[http]\nhead_timeout = \"1h\"";
+    let server = Process::serve_with_keys_and(data.path(), settings).await;
+    let files = server.files();
+    let _silent = tokio::net::TcpStream::connect(server.url.trim_start_matches("https://")).await.unwrap();
+    until("the connection is taken", async || server.files() > files).await;
+    server.signal("TERM");
+    let ended = tokio::time::timeout(Duration::from_secs(60), server.ends()).await;
+    assert_eq!(ended, Ok(Some(0)), "it waits for a client that says nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]

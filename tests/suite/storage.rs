@@ -175,6 +175,42 @@ fn permit(folder: &Path, mode: u32) {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
+/// What others than its owner may look into, of a folder and all that is in it.
+fn open_to_others(at: &Path) -> Vec<PathBuf> {
+    let found = std::fs::symlink_metadata(at).unwrap();
+    let mut open: Vec<PathBuf> = vec![];
+    if found.permissions().mode() & 0o077 != 0 {
+        open.push(at.to_owned());
+    }
+    if found.is_dir() {
+        let inside = std::fs::read_dir(at).unwrap();
+        inside.for_each(|entry| open.extend(open_to_others(&entry.unwrap().path())));
+    }
+    open
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_is_for_its_owners_eyes_only() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("of/weir");
+    let server = Process::serve(&data).await;
+    let client = Client::new(&server.url);
+    let echo = client.deploy("echo", std::fs::read(guests::ECHO).unwrap(), &json!({})).await;
+    assert_eq!(echo.status, 201, "{}", echo.text());
+    assert_eq!(client.send(client.call("echo", "/", "")).await.status, 200);
+    let log = data.join("logs/default/echo.jsonl");
+    until("the call has left lines", async || log.exists()).await;
+    assert_eq!(open_to_others(&data), Vec::<PathBuf>::new());
+    let backup = home.path().join("weir.tar");
+    assert!(server.command(&["backup", backup.to_str().unwrap()]).await.status.success());
+    server.kill().await;
+
+    let restored = home.path().join("restored");
+    let arguments = ["restore", backup.to_str().unwrap(), "--data-dir", restored.to_str().unwrap()];
+    assert!(Process::run(&arguments, "", home.path()).await.status.success());
+    assert_eq!(open_to_others(&restored), Vec::<PathBuf>::new());
+}
+
 /// Permissions do not bind root, so the server is somebody else's where the test is root's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_only_directory_refuses_changes_until_it_can_be_written() {

@@ -150,6 +150,29 @@ async fn the_same_deploy_again_gets_the_traffic_that_it_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_that_is_sent_again_with_its_idempotency_key_is_done_once() {
+    let server = Server::start().await;
+    version(&server, 1, 100).await;
+    let back = async |once: &str, body: Option<Value>| {
+        let request = server.request(Method::POST, "/v1/functions/echo/rollback");
+        let request = request.header("idempotency-key", once);
+        server.send(body.map_or(request.try_clone().unwrap(), |body| request.json(&body))).await
+    };
+    assert_eq!(back("a", None).await.code(), "conflict", "there is nothing to go back to");
+    version(&server, 2, 100).await;
+    let all_to = |revision: u64| json!([{ "revision": revision, "weight": 100 }]);
+    assert_eq!(back("a", None).await.json["traffic"], all_to(1), "what failed was not done");
+    let again = back("a", None).await;
+    assert_eq!((again.status, again.code()), (409, "conflict"), "{}", again.text());
+    assert!(again.text().contains("gave all of the traffic to revision 1"), "{}", again.text());
+    assert_eq!(answers(&server, None).await, "1");
+    assert_eq!(back("a", Some(json!({ "revision": 2 }))).await.code(), "idempotency_mismatch");
+    assert_eq!(back("not one", None).await.code(), "invalid_request");
+    assert_eq!(answers(&server, None).await, "1");
+    assert_eq!(back("b", None).await.json["traffic"], all_to(2), "another is another");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_call_fails_while_revisions_come_and_go() {
     let server = Server::with(|settings| settings.functions.keep_revisions = 2.try_into().unwrap()).await;
     let server = Arc::new(server);

@@ -50,9 +50,22 @@ pub struct Rollback {
 
 impl Rollback {
     pub async fn run(self, context: &Context) -> Result<(), Failure> {
-        let path = format!("/v1/functions/{}/rollback", self.name);
-        let body = json!({ "revision": self.to });
-        let set = context.client.json(context.client.request(Method::POST, &path).json(&body)).await?;
+        let function = format!("/v1/functions/{}", self.name);
+        // A revision that is named stays the same however often the request comes; without one, the second would undo the
+        // first.
+        let revision = match self.to {
+            Some(to) => json!(to),
+            None => context.client.get(&function).await?.at("rollback_to").clone(),
+        };
+        let request = context.client.request(Method::POST, &format!("{function}/rollback"));
+        let set = context.client.json(request.json(&json!({ "revision": revision }))).await;
+        let set = set.map_err(|failure| match failure {
+            Failure::Unreachable(text) if !revision.is_null() => Failure::Unreachable(format!(
+                "{text}; it may be done all the same: `weir rollback {} --to {revision}` does no harm",
+                self.name
+            )),
+            other => other,
+        })?;
         show(context, &self.name, &set);
         Ok(())
     }

@@ -1,25 +1,20 @@
 //! Functions: deploy, list, status, logs, delete.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures::StreamExt;
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use tokio_stream::wrappers::BroadcastStream;
-use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 
 use super::guard::Tenant;
 use super::precondition::{Precondition, tagged};
 use super::problem::{Code, Problem};
 use super::query::{Asked, PageLimit};
-use super::{FunctionName, upload, whole};
+use super::{FunctionName, follow, upload, whole};
+use crate::access::Principal;
 use crate::audit::Actor;
 use crate::function::{Function, FunctionConfig, RevisionRecord, Stage, Weight};
 use crate::name::Name;
@@ -360,6 +355,7 @@ pub struct LogView {
 /// `GET /v1/functions/{name}/logs`: recent lines as JSON, or all from now on as server-sent events.
 pub async fn logs(
     State(node): State<Arc<Node>>,
+    principal: Principal,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
     Asked(LogQuery { follow, tail }): Asked<LogQuery>,
@@ -373,19 +369,5 @@ pub async fn logs(
     let (recent, new) =
         tokio::task::spawn_blocking(read).await.map_err(|error| Problem::internal(&error.into()))??;
     let Some(new) = new else { return Ok(Json(LogView { lines: recent }).into_response()) };
-    let new = BroadcastStream::new(new).filter_map(|line| {
-        let event = match line {
-            Ok(line) => Event::default().json_data(line).ok(),
-            Err(BroadcastStreamRecvError::Lagged(missed)) => {
-                Event::default().event("missed").json_data(json!({ "lines": missed })).ok()
-            }
-        };
-        std::future::ready(event)
-    });
-    // A server that stops does not wait for its followers.
-    let new = new.take_until(node.stop.ended.clone().cancelled_owned());
-    let past = futures::stream::iter(recent)
-        .filter_map(|line| std::future::ready(Event::default().json_data(line).ok()));
-    let events = past.chain(new).map(Ok::<_, Infallible>);
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+    Ok(follow::events(node, principal, recent, new))
 }

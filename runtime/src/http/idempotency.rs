@@ -1,8 +1,9 @@
 //! Requests that are done once, however often they are sent: what a client that saw no answer sends again, with the same
 //! `Idempotency-Key`.
 //!
-//! What such a request makes has a secret, which is shown once and not kept, so its answer cannot be given again: that it
-//! was done is said, and what it made. Remembered in memory for a day; so many at most, and of one asker's fewer.
+//! What such a request makes may have a secret, which is shown once and not kept, so its answer cannot be given again: that it
+//! was done is said, and what came of it. Remembered in memory for a day; so many at most, and of one asker's fewer. What is
+//! under way is not forgotten for others: only its own claim ends it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,7 @@ const LONGEST: usize = 255;
 /// How long a request is remembered.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
-/// The most that are remembered, in all and of one asker. The oldest make room.
+/// The most that are remembered, in all and of one asker. The oldest that are done make room.
 const MOST: usize = 10_000;
 const MOST_OF_ONE: usize = 100;
 
@@ -35,8 +36,8 @@ type Id = (Option<Arc<str>>, Arc<str>);
 struct Entry {
     request: [u8; 32],
     began: Instant,
-    /// What it made, if it has.
-    made: Option<String>,
+    /// What came of it, once it is done: the rest of "this was done before, and …".
+    done: Option<String>,
 }
 
 /// The requests that are remembered.
@@ -58,7 +59,8 @@ impl Once {
     /// A claim to do a request, if it is to be done once. `request` is all that makes it this request.
     ///
     /// # Errors
-    /// When it has been done or is under way, when its text stands for another request, or when that is no text.
+    /// When it has been done or is under way, when its text stands for another request, when that is no text, or when as many
+    /// are under way as may be.
     pub fn claim(
         &self,
         principal: &Principal,
@@ -77,47 +79,59 @@ impl Once {
         let request: [u8; 32] = Sha256::digest(request).into();
         let id: Id = (principal.key.clone(), key.into());
         let mut entries = self.entries();
-        entries.retain(|_, entry| entry.began.elapsed() < REMEMBERED);
+        entries.retain(|_, entry| entry.done.is_none() || entry.began.elapsed() < REMEMBERED);
         if let Some(entry) = entries.get(&id) {
-            return Err(match &entry.made {
+            return Err(match &entry.done {
                 _ if entry.request != request => Problem::new(
                     Code::IdempotencyMismatch,
                     format!("this {HEADER} was sent with another request; use a new one"),
                 ),
-                Some(made) => Problem::new(
-                    Code::Conflict,
-                    format!(
-                        "this was done before, and made key `{made}`, which was shown then; if it was not seen, revoke it and make \
-                         another"
-                    ),
-                ),
+                Some(done) => Problem::new(Code::Conflict, format!("this was done before, and {done}")),
                 None => Problem::new(Code::Conflict, "this is being done by a request with the same key"),
             });
         }
-        if entries.keys().filter(|(asker, _)| *asker == id.0).count() >= MOST_OF_ONE {
-            forget_oldest(&mut entries, |(asker, _)| *asker == id.0);
-        }
-        if entries.len() >= MOST {
-            forget_oldest(&mut entries, |_| true);
-        }
-        entries.insert(id.clone(), Entry { request, began: Instant::now(), made: None });
+        make_room(&mut entries, MOST_OF_ONE, |(asker, _)| *asker == id.0)?;
+        make_room(&mut entries, MOST, |_| true)?;
+        entries.insert(id.clone(), Entry { request, began: Instant::now(), done: None });
         drop(entries);
         Ok(Some(Claim { once: self.clone(), id, done: false }))
     }
 }
 
-fn forget_oldest(entries: &mut HashMap<Id, Entry>, of: impl Fn(&Id) -> bool) {
-    let oldest = entries.iter().filter(|(id, _)| of(id)).min_by_key(|(_, entry)| entry.began);
-    if let Some(id) = oldest.map(|(id, _)| id.clone()) {
-        entries.remove(&id);
+/// Has fewer than `most` be remembered of these.
+///
+/// # Errors
+/// When so many are under way.
+fn make_room(entries: &mut HashMap<Id, Entry>, most: usize, of: impl Fn(&Id) -> bool) -> Result<(), Problem> {
+    let theirs = || entries.iter().filter(|(id, _)| of(id));
+    if theirs().count() < most {
+        return Ok(());
     }
+    let done = theirs().filter(|(_, entry)| entry.done.is_some());
+    let Some(oldest) = done.min_by_key(|(_, entry)| entry.began).map(|(id, _)| id.clone()) else {
+        let detail = format!("{most} requests with an {HEADER} are under way, the most at one time");
+        return Err(Problem::new(Code::ServerOverloaded, detail));
+    };
+    entries.remove(&oldest);
+    Ok(())
 }
 
 impl Claim {
-    /// It is done, and made this.
-    pub fn done(mut self, made: &str) {
+    /// It is done, and made this key.
+    pub fn done(self, made: &str) {
+        self.and(format!(
+            "made key `{made}`, which was shown then; if it was not seen, revoke it and make another"
+        ));
+    }
+
+    /// It is done, and all of the traffic went to this revision.
+    pub fn rolled_back(self, revision: u64) {
+        self.and(format!("gave all of the traffic to revision {revision}"));
+    }
+
+    fn and(mut self, what: String) {
         if let Some(entry) = self.once.entries().get_mut(&self.id) {
-            entry.made = Some(made.to_owned());
+            entry.done = Some(what);
         }
         self.done = true;
     }
@@ -179,5 +193,37 @@ mod tests {
             claim(&once, &asker.to_string(), "k", "r").unwrap().unwrap().done("made");
         }
         assert_eq!(once.entries().len(), MOST);
+    }
+
+    /// Has as many others be remembered as may be in all.
+    fn flood(once: &Once, done: Option<&str>) {
+        let mut entries = once.entries();
+        for asker in entries.len()..MOST {
+            let entry = Entry { request: [0; 32], began: Instant::now(), done: done.map(str::to_owned) };
+            entries.insert((Some(asker.to_string().into()), "of the flood".into()), entry);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_under_way_is_not_forgotten_for_others() {
+        let once = Once::default();
+        let mut own: Vec<Claim> =
+            (0..MOST_OF_ONE).map(|key| claim(&once, "a", &key.to_string(), "r").unwrap().unwrap()).collect();
+        assert_eq!(claim(&once, "a", "more", "r").err(), Some(Code::ServerOverloaded), "of one asker");
+        own.remove(0).done("made");
+        let more = claim(&once, "a", "more", "r").unwrap().expect("what is done makes room");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        flood(&once, Some("made"));
+        for asker in 0..MOST_OF_ONE {
+            claim(&once, &format!("next {asker}"), "k", "r").unwrap().unwrap().done("made");
+        }
+        for key in 1..MOST_OF_ONE {
+            assert_eq!(claim(&once, "a", &key.to_string(), "r").err(), Some(Code::Conflict), "{key}");
+        }
+        drop((own, more));
+
+        let once = Once::default();
+        flood(&once, None);
+        assert_eq!(claim(&once, "quiet", "k", "r").err(), Some(Code::ServerOverloaded), "of all");
     }
 }

@@ -4,9 +4,11 @@
 //! serve.rs       connections
 //! tls.rs         the server's certificate
 //! guard.rs       what each route asks for, and the look at a request's key
+//! local.rs       requests of web pages, where no key is asked for
 //! call.rs        a call of a function, down to its sandbox and back
 //! allowance.rs   what its tenant's budget and the rates say to a call
 //! functions.rs   deploy, list, status, logs, delete
+//! follow.rs      lines of a log as they come
 //! traffic.rs     which revisions get a function's calls
 //! models.rs      upload, configure, list, signature, delete
 //! tenants.rs     what tenants may have
@@ -30,10 +32,12 @@ mod backup;
 mod call;
 mod code;
 mod devices;
+mod follow;
 mod functions;
 mod guard;
 pub mod idempotency;
 mod keys;
+mod local;
 mod models;
 mod openapi;
 mod operations;

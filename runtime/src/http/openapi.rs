@@ -103,10 +103,10 @@ impl Operation {
         self.fails(&[Code::InvalidRequest, Code::TooLarge, Code::UploadTimeout])
     }
 
-    /// It makes something, once for each `Idempotency-Key`.
+    /// It is done once for each `Idempotency-Key`.
     pub fn once(mut self) -> Self {
         self.once = true;
-        self.fails(&[Code::InvalidRequest, Code::Conflict, Code::IdempotencyMismatch])
+        self.fails(&[Code::InvalidRequest, Code::Conflict, Code::IdempotencyMismatch, Code::ServerOverloaded])
     }
 
     /// Its answer has the tag of what is kept.
@@ -284,7 +284,7 @@ impl Operation {
         }
         if self.once {
             let what = "Of requests with the same text here, one is done; for a day, and until the server's next start. That it \
-                        was done is answered with 409, and what it made.";
+                        was done is answered with 409, and what came of it.";
             header(idempotency::HEADER, what, json!({ "type": "string", "pattern": idempotency::PATTERN }));
         }
         parameters

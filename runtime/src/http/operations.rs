@@ -138,11 +138,12 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
             )
             .of_tenant()
             .may_take::<Rollback>()
+            .once()
             .changes()
             .conditional()
             .tagged()
             .gives::<TrafficView>("200", "The split")
-            .fails(&[Code::Conflict, Code::StartFailed, Code::StartTimeout, Code::ServerOverloaded])
+            .fails(&[Code::StartFailed, Code::StartTimeout])
             .fails(TRYING),
         ),
         (

@@ -95,21 +95,28 @@ impl Connection {
             .header_read_timeout(config.head_timeout)
             .max_header_size(config.head_bytes.as_usize());
         let (patience, counted) = (config.head_timeout, node.telemetry.connection());
-        let cut = node.stop.cut.clone();
+        let stop = node.stop.clone();
         let node = Arc::clone(node);
         let Self { peer, permit, watcher } = self;
         tokio::spawn(async move {
             let wire: Pin<Box<dyn Wire>> = match tls {
                 None => Box::pin(stream),
-                Some(tls) => match tokio::time::timeout(patience, tls.accept(Box::pin(stream))).await {
-                    Ok(Ok(stream)) => Box::pin(stream),
-                    Ok(Err(error)) => return tracing::debug!(%error, "a connection did not come to be"),
-                    Err(_) => return tracing::debug!("a connection took too long to come to be"),
-                },
+                Some(tls) => {
+                    let comes_to_be = tokio::time::timeout(patience, tls.accept(Box::pin(stream)));
+                    // There is no request on it yet that a stop would wait for.
+                    match stop.ended.run_until_cancelled(comes_to_be).await {
+                        Some(Ok(Ok(stream))) => Box::pin(stream),
+                        Some(Ok(Err(error))) => {
+                            return tracing::debug!(%error, "a connection did not come to be");
+                        }
+                        Some(Err(_)) => return tracing::debug!("a connection took too long to come to be"),
+                        None => return tracing::debug!("a connection had not come to be at the stop"),
+                    }
+                }
             };
             let service = From { peer, node, inner: TowerToHyperService::new(router) };
             let connection = watcher.watch(http.serve_connection(TokioIo::new(wire), service));
-            match cut.run_until_cancelled(connection).await {
+            match stop.cut.run_until_cancelled(connection).await {
                 None => tracing::debug!("a connection is cut"),
                 Some(Err(error)) => tracing::debug!(%error, "a connection broke off"),
                 Some(Ok(())) => {}

@@ -10,12 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::guard::Tenant;
-use super::precondition::Precondition;
+use super::precondition::{Precondition, Tag};
 use super::problem::Problem;
 use super::{FunctionName, upload, whole};
+use crate::access::Principal;
 use crate::audit::Actor;
 use crate::function::{FunctionRecord, Weight};
-use crate::name::Name;
 use crate::node::{Node, Traffic};
 use crate::schema::HeaderText;
 
@@ -68,34 +68,40 @@ pub async fn set(
     request: Request,
 ) -> Result<Response, Problem> {
     let Split { traffic: weights, sticky_header } = upload::json(&node, request).await?;
-    change(node, tenant, name, Traffic::Split { weights, sticky_header }, by, condition).await
+    let split = Traffic::Split { weights, sticky_header };
+    whole(async move { node.set_traffic(&tenant, &name, split, &by, &condition).await }).await.map(answer)
 }
 
-/// `POST /v1/functions/{name}/rollback`
+/// `POST /v1/functions/{name}/rollback`. One that names no revision goes there and back when it is sent twice, but with an
+/// `Idempotency-Key`.
 pub async fn rollback(
     State(node): State<Arc<Node>>,
     Tenant(tenant): Tenant,
     FunctionName(name): FunctionName,
     by: Actor,
     condition: Precondition,
+    principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
+    let headers = request.headers().clone();
     let Rollback { revision } = match request.body().is_end_stream() {
         true => Rollback::default(),
         false => upload::json(&node, request).await?,
     };
-    change(node, tenant, name, Traffic::Rollback(revision), by, condition).await
+    let claim = node.once.claim(&principal, &headers, &("rollback", &*tenant, &*name, revision))?;
+    let changed = async move {
+        let rollback = Traffic::Rollback(revision);
+        let changed = node.set_traffic(&tenant, &name, rollback, &by, &condition).await;
+        if let (Some(claim), Some(to)) =
+            (claim, changed.as_ref().ok().and_then(|(record, _)| record.settled()))
+        {
+            claim.rolled_back(to);
+        }
+        changed
+    };
+    whole(changed).await.map(answer)
 }
 
-async fn change(
-    node: Arc<Node>,
-    tenant: Name,
-    name: Name,
-    traffic: Traffic,
-    by: Actor,
-    condition: Precondition,
-) -> Result<Response, Problem> {
-    let (record, tag) =
-        whole(async move { node.set_traffic(&tenant, &name, traffic, &by, &condition).await }).await?;
-    Ok(tag.on(Json(TrafficView::from(record))))
+fn answer((record, tag): (FunctionRecord, Tag)) -> Response {
+    tag.on(Json(TrafficView::from(record)))
 }

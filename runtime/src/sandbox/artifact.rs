@@ -49,7 +49,7 @@ impl Artifacts {
     pub fn open(root: PathBuf, engine: &Engine, key: [u8; blake3::KEY_LEN]) -> io::Result<Self> {
         let engine = compatibility(engine);
         let folder = root.join(format!("{engine:016x}"));
-        fs::create_dir_all(&folder)?;
+        store::make_folder(&folder)?;
         Ok(Self { root, folder, engine, key, place: Arc::default() })
     }
 

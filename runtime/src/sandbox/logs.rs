@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,7 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 use crate::config::LogConfig;
 use crate::function::Limits;
 use crate::limits::Limit;
+use crate::store;
 use crate::telemetry::Telemetry;
 use crate::units::Size;
 
@@ -155,9 +157,9 @@ impl Log {
 
     fn open(&self, state: &mut State) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder)?;
+            store::make_folder(folder)?;
         }
-        let file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
         state.written = file.metadata()?.len();
         state.file = Some(file);
         Ok(())

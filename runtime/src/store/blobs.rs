@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use super::{sweep, sync_folder};
+use super::{make_folder, sweep, sync_folder};
 use crate::units::Size;
 
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub enum ReceiveError {
 
 impl Blobs {
     pub(super) fn open(folder: PathBuf, tmp: PathBuf) -> io::Result<Self> {
-        fs::create_dir_all(&folder)?;
+        make_folder(&folder)?;
         Ok(Self { folder, tmp })
     }
 
@@ -91,7 +91,7 @@ impl Blobs {
     /// # Errors
     /// When the disk refuses.
     pub(super) fn link(&self, into: &Path) -> io::Result<Vec<(String, u64)>> {
-        fs::create_dir(into)?;
+        make_folder(into)?;
         let mut linked = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;

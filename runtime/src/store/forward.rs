@@ -1,8 +1,9 @@
 //! Data directories from before there was a database: definitions as JSON files, `index/{kind}/{tenant}/{name}`. At the
 //! first start all of them go into the database in one transaction, and the folder becomes `index.migrated`.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -69,7 +70,9 @@ pub async fn migrate(root: &Path, database: &Pool, kinds: &[Kind]) -> anyhow::Re
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(|| format!("{} cannot be read", old.display())),
     }
-    let mut note = File::create(&old).with_context(|| format!("{} cannot be written", old.display()))?;
+    let mut private = OpenOptions::new();
+    let note = private.create_new(true).write(true).mode(0o600).open(&old);
+    let mut note = note.with_context(|| format!("{} cannot be written", old.display()))?;
     note.write_all(NOTE.as_bytes())?;
     note.sync_all()?;
     sync_folder(root)?;

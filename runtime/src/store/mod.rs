@@ -3,7 +3,8 @@
 //! What was acknowledged is there after a crash, and what was not leaves no half. Bytes reach the disk before the
 //! definition that names them: each file appears whole by rename, after its bytes and before its folder are synced. A
 //! definition changes in one transaction, which is on disk when it returns. Bytes that a crash left without a definition are
-//! swept at the next start. One server uses a data directory at a time.
+//! swept at the next start. One server uses a data directory at a time. What is in it is for nobody else's eyes: folders that
+//! are made here are 0700, files 0600.
 //!
 //! ```text
 //! weir.db                            definitions: a table per kind, by tenant and name, as JSON with a version; the audit log
@@ -30,8 +31,9 @@ mod probe;
 mod snapshot;
 mod uses;
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -62,15 +64,14 @@ impl Store {
     /// When another server has it, when a newer version has written it, when what an older one has left cannot be
     /// understood, or when it cannot be read or written; the text names the file or folder.
     pub async fn open(root: &Path, kinds: &[Kind]) -> anyhow::Result<Self> {
-        fs::create_dir_all(root)
-            .with_context(|| format!("the data directory {} cannot be made", root.display()))?;
+        make_folder(root).with_context(|| format!("the data directory {} cannot be made", root.display()))?;
         let lock = lock(root)?;
         let tmp = root.join("tmp");
         match fs::remove_dir_all(&tmp) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("{} cannot be emptied", tmp.display()));
             }
-            _ => fs::create_dir_all(&tmp)?,
+            _ => make_folder(&tmp)?,
         }
         let blobs = Blobs::open(root.join("blobs"), tmp)?;
         let database = database::open(root).await?;
@@ -97,7 +98,7 @@ impl Store {
     /// # Errors
     /// Why they cannot.
     pub async fn can_write(&self) -> Result<(), String> {
-        self.probe.ask(&self.database, &self.root.join("tmp")).await
+        self.probe.ask(|| probe::write(self.database.clone(), self.root.join("tmp"))).await
     }
 
     /// This data directory's secret, made at the first start.
@@ -160,7 +161,13 @@ impl Store {
 /// # Errors
 /// When another server has it, or it cannot be written.
 pub fn lock(root: &Path) -> anyhow::Result<File> {
-    let lock = File::create(root.join("lock"))
+    let mut private = OpenOptions::new();
+    let lock = private
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(root.join("lock"))
         .with_context(|| format!("the data directory {} cannot be written", root.display()))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
@@ -180,6 +187,11 @@ pub fn lock(root: &Path) -> anyhow::Result<File> {
 pub async fn check(root: &Path) -> anyhow::Result<()> {
     database::open(root).await?.close().await;
     Ok(())
+}
+
+/// Makes a folder, and those that it is in, where they are not there. Only their owner may look into them.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// Removes what is in `folder`, but for what is to be kept, by name.

@@ -436,3 +436,43 @@ async fn a_follower_of_a_log_is_let_go_with_its_key_or_its_tenant() {
     assert_eq!(operator.asks(&server, "PUT", "/v1/tenants/acme", Some(suspend)).await.status, 200);
     rest(suspended).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_keys_no_web_page_of_elsewhere_is_the_operator() {
+    let server = Server::start().await;
+    server.deploy("hello", guests::HELLO, json!({})).await;
+    let ask = async |method: Method, path: &str, header: &str, value: &str| {
+        server.send(server.request(method, path).header(header, value)).await
+    };
+    for (header, value) in [
+        ("host", "evil.example"),
+        ("host", "rebound.evil.example:80"),
+        ("origin", "https://evil.example"),
+        ("origin", "null"),
+    ] {
+        for (method, path) in
+            [(Method::GET, "/v1/functions"), (Method::POST, "/v1/backup"), (Method::GET, "/metrics")]
+        {
+            let refused = ask(method, path, header, value).await;
+            assert_eq!((refused.status, refused.code()), (403, "forbidden"), "{path} {header} {value}");
+        }
+        // A deploy as a page's form sends it.
+        let form = reqwest::multipart::Form::new()
+            .text("config", "{}")
+            .part("component", reqwest::multipart::Part::bytes(std::fs::read(guests::HELLO).unwrap()));
+        let deploy = server.request(Method::POST, "/v1/functions/evil/revisions");
+        // Nobody reads it to its end.
+        let deploy = deploy.header(header, value).header("connection", "close");
+        assert_eq!(server.send(deploy.multipart(form)).await.status, 403, "{header} {value}");
+        // Functions are for anybody.
+        let called = ask(Method::GET, "/fn/default/hello/", header, value).await;
+        assert_eq!(called.status, 200, "{}", called.text());
+    }
+    for (header, value) in
+        [("host", "localhost:1"), ("host", "[::1]:7070"), ("origin", "http://localhost:3000")]
+    {
+        let listed = ask(Method::GET, "/v1/functions", header, value).await;
+        assert_eq!(listed.status, 200, "{}", listed.text());
+        assert_eq!(listed.json["functions"].as_array().unwrap().len(), 1, "{}", listed.text());
+    }
+}

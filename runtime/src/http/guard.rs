@@ -17,6 +17,7 @@ use axum::routing::MethodRouter;
 use http::request::Parts;
 use http::{HeaderMap, header};
 
+use super::local;
 use super::openapi::Route;
 use super::problem::{Code, Problem};
 use super::upload::ReadToEnd;
@@ -146,6 +147,9 @@ fn admit(
     }
     let (keys, failures) = match &node.access {
         Access::Dev(tenant) => {
+            if let Needs::Right(_) = needs {
+                local::check(headers)?;
+            }
             let role = Role::Operator;
             actor.role = Some(role);
             actor.tenant = Some(tenant.to_string());

@@ -4,6 +4,7 @@
 //! serve.rs       connections
 //! tls.rs         the server's certificate
 //! guard.rs       what each route asks for, and the look at a request's key
+//! local.rs       requests of web pages, where no key is asked for
 //! call.rs        a call of a function, down to its sandbox and back
 //! functions.rs   deploy, list, status, logs, delete
 //! follow.rs      lines of a log as they come
@@ -34,6 +35,7 @@ mod functions;
 mod guard;
 pub mod idempotency;
 mod keys;
+mod local;
 mod models;
 mod openapi;
 mod operations;

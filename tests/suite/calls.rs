@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tract_onnx::pb::tensor_proto::DataType;
 use weir_tests::{Server, guests, onnx, until};
 
@@ -158,6 +159,36 @@ async fn traffic_follows_its_weights_and_can_be_rolled_back() {
     }
     assert_eq!(set(json!("all")).await.code(), "invalid_config");
     assert_eq!(shares(4).await, HashMap::from([("1".to_owned(), 4)]), "refusals changed nothing");
+}
+
+/// All that the server sends before it closes the connection.
+async fn raw(server: &Server, request: &str) -> String {
+    let mut wire = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    wire.write_all(request.as_bytes()).await.unwrap();
+    let mut heard = String::new();
+    wire.read_to_string(&mut heard).await.unwrap();
+    heard
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_an_answer_can_be_told_from_a_whole_one_but_in_http_1_0() {
+    let server = Server::start().await;
+    let config = json!({ "limits": { "response_bytes": "1MiB" } });
+    server.deploy("trouble", guests::TROUBLE, config).await;
+    let ask = async |version: &str| {
+        let get =
+            format!("GET /fn/default/trouble/endless HTTP/{version}\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let heard = raw(&server, &get).await.to_ascii_lowercase();
+        let (head, body) = heard.split_once("\r\n\r\n").expect("a head");
+        assert!(head.contains(" 200 ok") && !head.contains("content-length"), "{head}");
+        assert!(body.contains('x'), "it broke off before its body");
+        (head.contains("transfer-encoding: chunked"), body.to_owned())
+    };
+    // The last chunk, which would say that this is all, is missing.
+    let (is_chunked, body) = ask("1.1").await;
+    assert!(is_chunked && !body.ends_with("\r\n0\r\n\r\n"), "{body}");
+    let (is_chunked, body) = ask("1.0").await;
+    assert!(!is_chunked && body.bytes().all(|byte| byte == b'x'), "{body}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,8 @@
 //!
 //! The function gets the request as it came, but for the part of the path that names it. Its answer streams back as
 //! the function writes it. Whatever goes wrong before the answer's head is a problem; after it the connection
-//! breaks off, so that half an answer is never taken for a whole one.
+//! breaks off, so that half an answer is never taken for a whole one. But in HTTP/1.0, where an answer that does not say how
+//! long it is ends with its connection: there is no telling.
 
 use axum::body::Body;
 use axum::extract::{Request, State};

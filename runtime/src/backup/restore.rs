@@ -1,7 +1,8 @@
 //! Makes a data directory of a backup: all of it, or none.
 //!
 //! Everything is written beside its place, read from the backup to its end, and synced. Then the blobs get their place, and
-//! last the database: blobs without one are nothing, and a server that starts there removes them.
+//! last the database. Where one cannot have it, what has goes back. A crash between the two leaves blobs without a database:
+//! a server that starts there removes them, and a second restore says that there is something.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -42,12 +43,27 @@ pub async fn restore(backup: &Path, root: &Path) -> anyhow::Result<Manifest> {
     let manifest = tokio::task::spawn_blocking(move || unpack(&from, &into)).await??;
     // A database that this version does not know is refused; one of an older version becomes one of this.
     store::check(folder.path()).await?;
-    for name in ["blobs", Snapshot::DATABASE] {
-        fs::rename(folder.path().join(name), root.join(name))
-            .with_context(|| format!("{name} cannot be put into {shown}"))?;
-        store::sync_folder(root)?;
-    }
+    put(folder.path(), root)?;
     Ok(manifest)
+}
+
+/// Gives blobs and database their place in an empty data directory: both, or neither.
+fn put(from: &Path, root: &Path) -> anyhow::Result<()> {
+    let names = ["blobs", Snapshot::DATABASE];
+    let put = names.iter().try_for_each(|name| {
+        fs::rename(from.join(name), root.join(name))
+            .and_then(|()| store::sync_folder(root))
+            .with_context(|| format!("{name} cannot be put into {}", root.display()))
+    });
+    let Err(mut error) = put else { return Ok(()) };
+    for name in names.iter().rev() {
+        if let Err(stays) = fs::rename(root.join(name), from.join(name))
+            && stays.kind() != io::ErrorKind::NotFound
+        {
+            error = error.context(format!("{name} stays in {}: remove it ({stays})", root.display()));
+        }
+    }
+    Err(error)
 }
 
 fn unpack(backup: &Path, into: &Path) -> anyhow::Result<Manifest> {
@@ -67,4 +83,22 @@ fn unpack(backup: &Path, into: &Path) -> anyhow::Result<Manifest> {
     store::sync_folder(&blobs)?;
     store::sync_folder(into)?;
     Ok(manifest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_database_cannot_be_put_there_are_no_blobs_either() {
+        let (from, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let count = |folder: &Path| fs::read_dir(folder).unwrap().count();
+        fs::create_dir(from.path().join("blobs")).unwrap();
+        let refused = put(from.path(), root.path()).unwrap_err().to_string();
+        assert!(refused.contains("weir.db cannot be put into"), "{refused}");
+        assert_eq!((count(from.path()), count(root.path())), (1, 0));
+        fs::write(from.path().join(Snapshot::DATABASE), "").unwrap();
+        put(from.path(), root.path()).unwrap();
+        assert_eq!((count(from.path()), count(root.path())), (0, 2));
+    }
 }

@@ -326,7 +326,7 @@ async fn every_mistake_gets_its_problem_and_the_server_stays_up() {
 async fn an_upload_that_breaks_off_leaves_nothing() {
     let server = Server::start().await;
     let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();
-    let head = "POST /v1/functions/f/revisions HTTP/1.1\r\nhost: x\r\ncontent-type: application/wasm\r\ncontent-length: 100000\r\n\r\n";
+    let head = "POST /v1/functions/f/revisions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/wasm\r\ncontent-length: 100000\r\n\r\n";
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(&[0; 5000]).await.unwrap();
     drop(client);

@@ -192,7 +192,7 @@ async fn connections_beyond_their_number_wait() {
     let server = Server::with(|settings| settings.http.connections = 2.try_into().unwrap()).await;
     let connect = async || tokio::net::TcpStream::connect(server.address).await.unwrap();
     let (mut first, _second) = (connect().await, connect().await);
-    let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     let mut third = connect().await;
     third.write_all(ask("/healthz").as_bytes()).await.unwrap();
     // The third is there, and is not among those that are served until one of the others ends.

@@ -70,7 +70,7 @@ mod tests {
             "10.0.0.1",
             "0.0.0.0",
             "[::]",
-            "localhost:evil.example",
+            "evil.example:localhost",
         ] {
             assert!(!is_host(host) && !is_origin(&format!("http://{host}")), "{host}");
         }

@@ -55,6 +55,9 @@ const SDK: [(&str, &str); 24] = files![
     "weir/wit/deps/sockets.wit" = "../../../wit/deps/sockets.wit",
 ];
 
+/// The crates that a project and its SDK depend on: cargo does not build one of these names beside them.
+const TAKEN: [&str; 6] = ["weir-sdk", "weir-sdk-macros", "serde", "bytemuck", "half", "wit-bindgen"];
+
 impl New {
     pub fn run(self) -> Result<(), Failure> {
         let folder = PathBuf::from(&self.name);
@@ -62,6 +65,12 @@ impl New {
         if !self.name.starts_with(|first: char| first.is_ascii_lowercase()) {
             return Err(Failure::Usage(format!(
                 "`{}` cannot be a crate's name: begin with a letter",
+                self.name
+            )));
+        }
+        if TAKEN.contains(&&*self.name) {
+            return Err(Failure::Usage(format!(
+                "`{}` is the name of a crate that the project is built with: take another",
                 self.name
             )));
         }

@@ -53,7 +53,7 @@ async fn lists_come_in_pages_and_are_filtered() {
     let server = Server::start().await;
     for name in ["a1", "a2", "b1", "b2", "b3"] {
         server.deploy(name, guests::HELLO, json!({})).await;
-        assert_eq!(server.put(&format!("/v1/tenants/{name}"), json!({})).await.status, 200);
+        assert_eq!(server.put(&format!("/v1/tenants/{name}"), json!({})).await.status, 201);
     }
     let names = |things: &[Value], field: &str| -> Vec<String> {
         things.iter().map(|thing| thing[field].as_str().unwrap().to_owned()).collect()

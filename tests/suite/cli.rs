@@ -119,7 +119,7 @@ async fn exit_codes_and_sentences_say_what_to_do() {
         ),
         (&["serve", "--listen", "localhost:7070"], 2, "write IP:PORT, such as 127.0.0.1:7070"),
         (&["serve", "--listen", "7070"], 2, "write IP:PORT, such as 127.0.0.1:7070"),
-        (&["new", "weir-sdk"], 2, "is the name of a crate that the project is built with"),
+        (&["new", "weir-sdk"], 2, "is the name of a crate that comes along"),
         (&["keys", "revoke", "../tenants"], 2, "write a key's id"),
         (
             &["policy", "check", guests::HELLO, "--policy", policy, "--tenant", "Beta"],

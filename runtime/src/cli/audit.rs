@@ -18,7 +18,7 @@ pub struct Audit {
     #[arg(long, default_value_t = 50)]
     limit: u32,
     /// Only what was asked by the key with this id
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = super::keys::id)]
     by: Option<String>,
 }
 

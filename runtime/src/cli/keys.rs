@@ -54,8 +54,8 @@ struct Create {
     expires_in: Option<String>,
 }
 
-/// A key's id, from that alone, from what the list shows, `weir_ID_…`, or from a whole key, whose secret is not for sending.
-fn id(text: &str) -> Result<String, String> {
+/// A key's id, from it alone, from what the list shows, `weir_ID_…`, or from a whole key, whose secret is not for sending.
+pub(super) fn id(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("weir_").unwrap_or(text);
     let id = rest.split(['_', '…']).next().unwrap_or_default();
     match !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric()) {

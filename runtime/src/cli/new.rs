@@ -55,8 +55,8 @@ const SDK: [(&str, &str); 24] = files![
     "weir/wit/deps/sockets.wit" = "../../../wit/deps/sockets.wit",
 ];
 
-/// The crates that a project and its SDK depend on: cargo does not build one of these names beside them.
-const TAKEN: [&str; 6] = ["weir-sdk", "weir-sdk-macros", "serde", "bytemuck", "half", "wit-bindgen"];
+/// The packages that come along: cargo does not take another one of such a name beside them.
+const TAKEN: [&str; 2] = ["weir-sdk", "weir-sdk-macros"];
 
 impl New {
     pub fn run(self) -> Result<(), Failure> {
@@ -70,7 +70,7 @@ impl New {
         }
         if TAKEN.contains(&&*self.name) {
             return Err(Failure::Usage(format!(
-                "`{}` is the name of a crate that the project is built with: take another",
+                "`{}` is the name of a crate that comes along with the project: take another",
                 self.name
             )));
         }

@@ -183,6 +183,14 @@ pub fn check_function_name(name: &str) -> Result<(), String> {
     name::Name::function(name).map(|_| ())
 }
 
+/// Whether a tenant can have this name.
+///
+/// # Errors
+/// A sentence that shows the name and the rule.
+pub fn check_tenant_name(name: &str) -> Result<(), String> {
+    name::Name::tenant(name).map(|_| ())
+}
+
 /// Random bytes of the system's, fit for secrets.
 fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
     let mut bytes = [0; N];

@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn refusals_name_the_field() {
         assert!(refusal(r#"{"keepalive": "1s"}"#).contains("keepalive"));
-        assert!(refusal(r#"{"keep_alive": 1}"#).contains("expected a string"));
+        assert!(refusal(r#"{"keep_alive": 1}"#).contains("expected a duration with a unit"));
         assert!(refusal(r#"{"visibility": "hidden"}"#).contains("`hidden`"));
         let most = |field: &str, asked: &str, most: &str| {
             let said = refusal(&format!(r#"{{"{field}": "{asked}"}}"#));

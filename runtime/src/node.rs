@@ -14,6 +14,7 @@ mod tenants;
 mod traffic;
 
 pub use quotas::Used;
+pub use tenants::ShareOutcome;
 
 use std::collections::HashSet;
 use std::fs::File;

@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for Size {
 
 /// For `#[serde(with = "units::span")]`: a duration as a string such as `"30s"`.
 pub mod span {
-    use super::{Deserialize, Deserializer, Duration, Serializer, de};
+    use super::{Deserializer, Duration, Serializer, Visitor, de, fmt};
 
     /// # Errors
     /// A sentence that names the text.
@@ -133,14 +133,26 @@ pub mod span {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse(&text).map_err(de::Error::custom)
+        deserializer.deserialize_any(Spans)
+    }
+
+    struct Spans;
+
+    impl Visitor<'_> for Spans {
+        type Value = Duration;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a duration with a unit, such as \"250ms\" or \"30s\"")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
+            parse(text).map_err(E::custom)
+        }
     }
 
     /// The same for one that may be absent.
     pub mod optional {
-        use super::super::{Deserialize, Deserializer, Duration, Serializer, de};
-        use super::parse;
+        use super::super::{Deserialize, Deserializer, Duration, Serializer};
 
         pub fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
             match span {
@@ -150,8 +162,16 @@ pub mod span {
         }
 
         pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-            let text = Option::<String>::deserialize(deserializer)?;
-            text.map(|text| parse(&text).map_err(de::Error::custom)).transpose()
+            /// One that is there.
+            struct Given(Duration);
+
+            impl<'de> Deserialize<'de> for Given {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    super::deserialize(deserializer).map(Self)
+                }
+            }
+
+            Ok(Option::<Given>::deserialize(deserializer)?.map(|Given(span)| span))
         }
     }
 }
@@ -179,5 +199,9 @@ mod tests {
         for bad in ["", "250", "s", "1 s 2", "1h-2s", "1 lightyear", "18446744073709551615s 1000000000ns"] {
             assert!(span::parse(bad).unwrap_err().contains(&format!("`{bad}` is not a duration")), "{bad}");
         }
+        let read = |text: &str| span::deserialize(&mut serde_json::Deserializer::from_str(text));
+        assert_eq!(read("\"5s\"").unwrap(), Duration::from_secs(5));
+        let wrong = read("5").unwrap_err().to_string();
+        assert!(wrong.contains("expected a duration with a unit, such as \"250ms\""), "{wrong}");
     }
 }

@@ -70,7 +70,7 @@ pub async fn two_tenants() -> (Server, Who) {
     let operator = Who::with(&key);
     for tenant in ["acme", "other"] {
         let made = operator.asks(&server, "PUT", &format!("/v1/tenants/{tenant}"), Some(json!({}))).await;
-        assert_eq!(made.status, 200, "{}", made.text());
+        assert_eq!(made.status, 201, "{}", made.text());
     }
     (server, operator)
 }
@@ -168,6 +168,10 @@ async fn every_route_lets_in_who_it_is_for_and_nobody_else() {
             assert!(answer.text().contains(says), "{method} {path}: {}", answer.text());
             assert_eq!(answer.headers["www-authenticate"], "Bearer");
         }
+        let request = server.request(method.parse().unwrap(), &path).bearer_auth("secret");
+        let answer = server.send(request).await;
+        assert_eq!((answer.status, answer.code()), (401, "unauthorized"), "{method} {path}");
+        assert!(answer.text().contains("is no key of Weir's"), "{method} {path}: {}", answer.text());
         let answer = suspended.asks(&server, &method, &path, None).await;
         assert_eq!((answer.status, answer.code()), (403, "tenant_suspended"), "{method} {path}");
         if !is_call && all[2].key.is_some() {
@@ -193,7 +197,9 @@ async fn another_tenants_names_are_as_names_that_are_not_there() {
     assert_eq!(theirs.asks(&server, "GET", "/fn/other/hello/", None).await.status, 200);
     let ask = async |path: &str| {
         let answer = mine.asks(&server, "GET", path, None).await;
-        (answer.status, answer.text().replace("hello", "NAME").replace("nothing", "NAME"))
+        // It says again what was asked for, and nothing else.
+        let names = [("hello", "NAME"), ("nothing", "NAME"), ("`other`", "TENANT"), ("`nobody`", "TENANT")];
+        (answer.status, names.iter().fold(answer.text(), |text, (name, so)| text.replace(name, so)))
     };
     for (there, nowhere) in [
         ("/fn/other/hello/", "/fn/other/nothing/"),
@@ -476,15 +482,62 @@ async fn from_nothing_to_a_second_tenants_call_by_the_command_line() {
     let (code, admin, error) = says(&operator, &["keys", "create", "admin", "--tenant", "acme"]).await;
     assert_eq!(code, Some(0), "{error}");
     let (_, caller, _) = says(&admin, &["keys", "create", "caller", "--functions", "hello"]).await;
-    let (code, _, error) = says(&admin, &["deploy", "hello", guests::HELLO]).await;
+    let (code, deployed, error) = says(&admin, &["deploy", "hello", guests::HELLO]).await;
     assert_eq!(code, Some(0), "{error}");
-    let (code, _, error) = says(&caller, &["call", "hello"]).await;
+    let (code, answer, error) = says(&caller, &["call", "hello"]).await;
     assert_eq!(code, Some(1), "whose `hello` is not said: {error}");
-    let (code, answer, error) = says(&caller, &["call", "hello", "--tenant", "acme"]).await;
+    assert!(answer.contains("the tenant `default` has no function `hello`"), "{answer}");
+    assert!(error.contains("went to the tenant `default`: name another with --tenant"), "{error}");
+    // The line that the deploy prints, as it stands there.
+    let line = deployed.lines().find_map(|line| line.strip_prefix("call it: weir ")).unwrap();
+    assert_eq!(line, "call hello --tenant acme");
+    let (code, answer, error) = says(&caller, &line.split(' ').collect::<Vec<_>>()).await;
     assert_eq!(code, Some(0), "{error}");
+    let (code, forbidden, _) = says(&caller, &["call", "other", "--tenant", "acme"]).await;
+    assert_eq!(code, Some(1));
+    assert!(forbidden.contains("for calls of the functions that it names, and no others"), "{forbidden}");
     assert!(answer.to_lowercase().contains("hello"), "{answer}");
     let (_, keys, _) = says(&admin, &["keys"]).await;
     assert!(keys.contains("caller") && keys.contains("admin") && !keys.contains(caller.trim()), "{keys}");
+
+    let (code, quotas, error) = says(&admin, &["tenants", "show", "acme"]).await;
+    assert_eq!(code, Some(0), "a tenant sees its own: {error}");
+    assert!(quotas.contains("max_functions") && quotas.contains("Acme"), "{quotas}");
+    let (code, _, error) = says(&admin, &["tenants"]).await;
+    assert_eq!(code, Some(1), "{error}");
+    for (words, says_what) in [
+        (&["functions"][..], "with --tenant, or WEIR_TENANT (tenant_required)"),
+        (&["keys", "create", "admin"], "name it with --tenant, or WEIR_TENANT (invalid_config)"),
+    ] {
+        let (code, _, error) = says(&operator, words).await;
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.contains(says_what), "{error}");
+    }
+    let (code, problem, error) = says(&operator, &["functions", "--json"]).await;
+    let problem: Value = serde_json::from_str(&problem).unwrap();
+    assert_eq!((code, &problem["code"]), (Some(1), &json!("tenant_required")), "{error}");
+
+    let (_, ended, _) = says(&admin, &["keys", "create", "viewer", "--expires-in", "0s"]).await;
+    let (_, keys, _) = says(&admin, &["keys"]).await;
+    let shown: Vec<&str> = keys.lines().filter(|line| line.contains("expired")).collect();
+    assert_eq!(shown.len(), 1, "{keys}");
+    let prefix = shown[0].split_whitespace().next().unwrap();
+    assert!(ended.starts_with(prefix.trim_end_matches('…')), "{prefix}");
+    for name in [prefix, caller.trim()] {
+        let (code, _, error) = says(&admin, &["keys", "revoke", name]).await;
+        assert_eq!(code, Some(0), "{error}");
+    }
+    let (code, answer, _) = says(&caller, &["call", "hello", "--tenant", "acme"]).await;
+    assert!(code == Some(1) && answer.contains("the key has been revoked"), "{answer}");
+    // More wrong keys than one address may send.
+    let (mut error, wrong) = (String::new(), admin.trim().to_owned() + "x");
+    for _ in 0..100 {
+        error = says(&wrong, &["functions"]).await.2;
+        if error.contains("too_many_failures") {
+            break;
+        }
+    }
+    assert!(error.contains("(too_many_failures); try again in "), "{error}");
     tokio::time::timeout(Duration::from_secs(60), process.kill()).await.unwrap();
 }
 

@@ -112,7 +112,7 @@ async fn a_backup_is_of_one_moment_while_functions_come_and_go() {
 async fn a_restored_server_knows_its_keys_and_the_backup_none_of_their_secrets() {
     let (server, key) = Server::with_keys().await;
     let request = server.request(Method::PUT, "/v1/tenants/acme").bearer_auth(&key).json(&json!({}));
-    assert_eq!(server.send(request).await.status, 200);
+    assert_eq!(server.send(request).await.status, 201);
     let backup = server.send(server.request(Method::POST, "/v1/backup").bearer_auth(&key)).await;
     assert_eq!(
         (backup.status, &backup.headers["content-type"]),

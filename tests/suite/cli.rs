@@ -32,6 +32,7 @@ async fn from_deploy_to_delete() {
     let deployed = run(&["deploy", "echo", guests::ECHO, "--env", "A=1", "--set", "reuse=2"]).await;
     assert!(deployed.status.success(), "{}", complained(&deployed));
     assert!(said(&deployed).starts_with("echo revision 1 ("), "{}", said(&deployed));
+    assert!(said(&deployed).ends_with("call it: weir call echo\n"), "{}", said(&deployed));
 
     let called = run(&["call", "echo", "/path?q=1", "-d", "the body", "-H", "x-a: b"]).await;
     assert!(called.status.success());
@@ -52,6 +53,11 @@ async fn from_deploy_to_delete() {
     let log = said(&run(&["logs", "echo"]).await);
     assert!(log.contains("stdout stdout of /path") && log.contains("stderr stderr of /path"), "{log}");
 
+    run(&["deploy", "echo", guests::ECHO, "--set", "reuse=3"]).await;
+    run(&["traffic", "echo", "2=1", "--sticky-header", "x-user"]).await;
+    let shown = said(&run(&["status", "echo"]).await);
+    assert!(shown.contains("sticky by    the header x-user"), "{shown}");
+    assert!(shown.contains("rollback to  revision 1"), "{shown}");
     let deleted = run(&["delete", "echo"]).await;
     assert_eq!(said(&deleted), "echo is deleted\n");
     server.kill().await;
@@ -87,7 +93,12 @@ async fn exit_codes_and_sentences_say_what_to_do() {
     let wasm = data.path().join("not.wasm");
     std::fs::write(&wasm, "hello").unwrap();
     let wasm = wasm.to_str().unwrap();
-    let refusals: [(&[&str], i32, &str); 9] = [
+    let policy = data.path().join("policy.toml");
+    std::fs::write(&policy, "[defaults]\n").unwrap();
+    let policy = policy.to_str().unwrap();
+    let hello = ["deploy", "f", guests::HELLO, "--set"];
+    let set = |value| [&hello[..], &[value]].concat();
+    let refusals: [(&[&str], i32, &str); 17] = [
         (&["deploy", "f", wasm], 1, "not WebAssembly"),
         (&["deploy", "f", "nowhere.wasm"], 2, "nowhere.wasm cannot be read"),
         (&["deploy", "F", guests::HELLO], 1, "not a function's name"),
@@ -97,12 +108,39 @@ async fn exit_codes_and_sentences_say_what_to_do() {
         (&["status", "none"], 1, "there is no function `none` (not_found)"),
         (&["models", "put", "m", wasm], 1, "invalid_model"),
         (&["frobnicate"], 2, "unrecognized subcommand"),
+        (
+            &set("idle_timeout=5"),
+            1,
+            "config: idle_timeout: invalid type: integer `5`, expected a duration with a unit",
+        ),
+        (&set("egress=api.example.com"), 1, "expected a list, such as [\"a\", \"b\"]"),
+        (
+            &["tenants", "set", "default", "--call-burst", "0"],
+            1,
+            "weir: call_burst: invalid value: integer `0`",
+        ),
+        (&["serve", "--listen", "localhost:7070"], 2, "write IP:PORT, such as 127.0.0.1:7070"),
+        (&["serve", "--listen", "7070"], 2, "write IP:PORT, such as 127.0.0.1:7070"),
+        (&["new", "weir-sdk"], 2, "is the name of a crate that comes along"),
+        (&["keys", "revoke", "../tenants"], 2, "write a key's id"),
+        (
+            &["policy", "check", guests::HELLO, "--policy", policy, "--tenant", "Beta"],
+            2,
+            "`Beta` is not a tenant's name",
+        ),
     ];
     for (arguments, code, says) in refusals {
         let output = server.command(arguments).await;
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", complained(&output));
         assert!(complained(&output).contains(says), "{arguments:?}: {}", complained(&output));
     }
+    let mut command = server.command_line(&["call", "none", "--json"]);
+    let empty =
+        command.env("WEIR_TENANT", "").env("WEIR_CA", "").env("WEIR_TOKEN", "").output().await.unwrap();
+    assert!(said(&empty).contains("the tenant `default` has no function `none`"), "{}", said(&empty));
+    let mut command = server.command_line(&["functions"]);
+    let empty = command.env("WEIR_URL", "").env("WEIR_CA", "").output().await.unwrap();
+    assert!(!complained(&empty).contains("is not a server's address"), "{}", complained(&empty));
     server.kill().await;
     let unreachable = Process::run(&["functions"], "http://127.0.0.1:9", data.path()).await;
     assert_eq!(unreachable.status.code(), Some(3));

@@ -115,7 +115,7 @@ async fn settings_are_read_again_whole_or_not_at_all() {
     let client = Client::new(&server.url);
     deploy(&client, "echo", guests::ECHO).await;
     let held = client.put("/v1/tenants/held", &json!({ "queue": 3 })).await;
-    assert_eq!(held.status, 200, "{}", held.text());
+    assert_eq!(held.status, 201, "{}", held.text());
     let queue = async |tenant: &str| -> Value {
         client.get(&format!("/v1/tenants/{tenant}")).await.json["queue"].clone()
     };

@@ -22,5 +22,6 @@ mod quotas;
 mod restart;
 mod sharing;
 mod storage;
+mod tls;
 mod traffic;
 mod zero;

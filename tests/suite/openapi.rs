@@ -53,7 +53,7 @@ async fn lists_come_in_pages_and_are_filtered() {
     let server = Server::start().await;
     for name in ["a1", "a2", "b1", "b2", "b3"] {
         server.deploy(name, guests::HELLO, json!({})).await;
-        assert_eq!(server.put(&format!("/v1/tenants/{name}"), json!({})).await.status, 200);
+        assert_eq!(server.put(&format!("/v1/tenants/{name}"), json!({})).await.status, 201);
     }
     let names = |things: &[Value], field: &str| -> Vec<String> {
         things.iter().map(|thing| thing[field].as_str().unwrap().to_owned()).collect()
@@ -166,4 +166,34 @@ async fn what_is_wrong_with_a_body_or_a_path_is_said_as_a_problem() {
     let time = r#"{"role": "viewer", "expires_in": "18446744073709551615s 1000000000ns"}"#;
     assert_eq!(ask(Method::POST, "/v1/keys", "application/json", time).await, is(422, "invalid_config"));
     assert_eq!(ask(Method::POST, "/v1/keys", "application/json", "{").await, is(400, "invalid_request"));
+    // The sentence is about the request, and not about who read it.
+    for (method, path, kind, body, says) in [
+        (
+            Method::POST,
+            "/v1/keys",
+            "text/plain",
+            role,
+            "the body is JSON here: send `Content-Type: application/json`",
+        ),
+        (
+            Method::POST,
+            "/v1/keys",
+            "application/json",
+            "{",
+            "the body is not JSON: EOF while parsing an object",
+        ),
+        (
+            Method::PUT,
+            "/v1/tenants/a",
+            "application/json",
+            r#"{"queue": -1}"#,
+            "queue: invalid value: integer `-1`",
+        ),
+        (Method::GET, "/v1/tenants?limit=0", "", "", "limit: limit is 0; it must be 1 to 1000"),
+    ] {
+        let request = server.request(method, path).bearer_auth(&key).header("content-type", kind);
+        let answer = server.send(request.body(body)).await;
+        let detail = answer.json["detail"].as_str().unwrap();
+        assert!(detail.starts_with(says), "{detail}");
+    }
 }

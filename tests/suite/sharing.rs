@@ -457,7 +457,10 @@ async fn an_operator_sees_and_sets_all_of_it_from_the_command_line() {
 
     let listed = says(&["tenants"]).await;
     assert!(listed.contains("DEVICE MEMORY") && listed.contains("default"), "{listed}");
-    says(&["tenants", "set", "acme", "--weight", "4", "--device-memory", "1GiB"]).await;
+    let made = says(&["tenants", "set", "acme", "--weight", "4", "--device-memory", "1GiB"]).await;
+    assert!(made.starts_with("acme is a new tenant\n"), "{made}");
+    let set = says(&["tenants", "set", "acme", "--weight", "4"]).await;
+    assert!(set.starts_with("acme was there, and is changed\n"), "{set}");
     let acme = json(&["tenants", "set", "acme", "--class", "batch", "--queue", "9", "--json"]).await;
     let all = json!({ "weight": 4, "class": "batch", "queue": 9, "device_memory": 1 << 30 });
     assert_eq!(acme["set"], all, "what is not said stays");

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use weir::audit::{Entry, Verifier};
 
 use super::Context;
-use super::client::{Failure, refusal};
+use super::client::Failure;
 use super::output;
 
 #[derive(Args)]
@@ -18,7 +18,7 @@ pub struct Audit {
     #[arg(long, default_value_t = 50)]
     limit: u32,
     /// Only what was asked by the key with this id
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = super::keys::id)]
     by: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Audit {
 async fn part(context: &Context, path: &str) -> Result<Part, Failure> {
     let response = context.client.send(context.client.request(Method::GET, path)).await?;
     if !response.status().is_success() {
-        return Err(refusal(response).await);
+        return Err(context.client.refusal(response).await);
     }
     let body = response.bytes().await.map_err(|error| super::client::broken(&error))?;
     serde_json::from_slice(&body)

@@ -10,7 +10,7 @@ use weir::backup::{self, Manifest};
 use weir::units::Size;
 
 use super::Context;
-use super::client::{Failure, broken, refusal};
+use super::client::{Failure, broken};
 use super::output;
 
 #[derive(Args)]
@@ -49,7 +49,7 @@ impl Backup {
         };
         let response = context.client.send(context.client.request(Method::POST, "/v1/backup")).await?;
         if !response.status().is_success() {
-            return Err(refusal(response).await);
+            return Err(context.client.refusal(response).await);
         }
         // Under another name until it is whole, and readable by nobody else.
         let mut partial =

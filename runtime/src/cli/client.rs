@@ -6,18 +6,22 @@ use std::process::ExitCode;
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
-use reqwest::{Body, Method, RequestBuilder, Response};
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Body, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tokio::fs::File;
 use tokio_util::io::ReaderStream;
 
-use super::output::Fields;
+use super::output::{self, Fields};
+use super::unreachable::{chain, why};
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
 pub enum Failure {
-    /// The server's own refusal, or something of this machine that failed.
+    /// Something of this machine that failed, or an answer that is none.
     Local(String),
+    /// The server's refusal, and the problem as it came, for who asked for JSON.
+    Refused { says: String, problem: Option<Value> },
     /// The command's words are off.
     Usage(String),
     /// There is no server, or it does not answer.
@@ -29,6 +33,12 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         let (text, code) = match self {
             Self::Local(text) => (text, 1),
+            Self::Refused { says, problem } => {
+                if let Some(problem) = problem {
+                    output::json(&problem);
+                }
+                (says, 1)
+            }
             Self::Usage(text) => (text, 2),
             Self::Unreachable(text) => (text, 3),
         };
@@ -42,6 +52,7 @@ pub struct Client {
     url: String,
     token: Option<String>,
     tenant: Option<String>,
+    json: bool,
 }
 
 impl Client {
@@ -50,6 +61,7 @@ impl Client {
         token: Option<&str>,
         tenant: Option<&str>,
         ca: Option<&Path>,
+        json: bool,
     ) -> Result<Self, Failure> {
         let url = url.trim_end_matches('/');
         if !url.starts_with("http://") && !url.starts_with("https://") {
@@ -62,19 +74,28 @@ impl Client {
                 Failure::Usage(format!("{} cannot be used: {error}", file.display()))
             };
             let pem = std::fs::read(file).map_err(|error| unread(&error))?;
-            for certificate in reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unread(&error))? {
+            let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unread(&error))?;
+            if certificates.is_empty() {
+                return Err(unread(&"it has no certificate in it"));
+            }
+            for certificate in certificates {
                 http = http.add_root_certificate(certificate);
             }
         }
         let http =
             http.build().map_err(|error| Failure::Local(format!("no HTTP client can be made: {error}")))?;
         let (token, tenant) = (token.map(str::to_owned), tenant.map(str::to_owned));
-        Ok(Self { http, url: url.to_owned(), token, tenant })
+        Ok(Self { http, url: url.to_owned(), token, tenant, json })
+    }
+
+    /// The tenant that was named, if one was.
+    pub fn named_tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
     }
 
     /// The tenant whose functions are called.
     pub fn tenant(&self) -> &str {
-        self.tenant.as_deref().unwrap_or(weir::DEV_TENANT)
+        self.named_tenant().unwrap_or(weir::DEV_TENANT)
     }
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -95,26 +116,28 @@ impl Client {
             if error.is_builder() {
                 return Failure::Usage(format!("the request cannot be made: {}", chain(&error)));
             }
-            Failure::Unreachable(format!(
-                "the server at {} does not answer ({}); start one with `weir serve --dev`, or set WEIR_URL",
-                self.url,
-                chain(&error)
-            ))
+            Failure::Unreachable(why(&self.url, &error))
         })
     }
 
     /// Sends a request and gives back the server's JSON; a problem becomes a failure.
     pub async fn json(&self, request: RequestBuilder) -> Result<Value, Failure> {
+        Ok(self.answer(request).await?.1)
+    }
+
+    /// The same, with the answer's status.
+    pub async fn answer(&self, request: RequestBuilder) -> Result<(StatusCode, Value), Failure> {
         let response = self.send(request).await?;
         let status = response.status();
         if !status.is_success() {
-            return Err(refusal(response).await);
+            return Err(self.refusal(response).await);
         }
         let body = response.bytes().await.map_err(|error| broken(&error))?;
         if body.is_empty() {
-            return Ok(Value::Null);
+            return Ok((status, Value::Null));
         }
         serde_json::from_slice(&body)
+            .map(|answer| (status, answer))
             .map_err(|_| Failure::Local(format!("{} answered, but not as a Weir server does", self.url)))
     }
 
@@ -139,31 +162,28 @@ impl Client {
     pub async fn get(&self, path: &str) -> Result<Value, Failure> {
         self.json(self.request(Method::GET, path)).await
     }
-}
 
-/// What the server said, as a sentence.
-pub async fn refusal(response: Response) -> Failure {
-    let status = response.status();
-    let body = response.bytes().await.unwrap_or_default();
-    let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
-    match (problem.at("detail").as_str(), problem.at("code").as_str()) {
-        (Some(detail), Some(code)) => Failure::Local(format!("{detail} ({code})")),
-        _ => Failure::Local(format!("the server answered {status}: {}", String::from_utf8_lossy(&body))),
+    /// What the server said, as a sentence; with `--json` its problem too.
+    pub async fn refusal(&self, response: Response) -> Failure {
+        let status = response.status();
+        let later =
+            response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        let body = response.bytes().await.unwrap_or_default();
+        let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let (Some(detail), Some(code)) = (problem.at("detail").as_str(), problem.at("code").as_str()) else {
+            let body = String::from_utf8_lossy(&body);
+            return Failure::Local(format!("the server answered {status}: {body}"));
+        };
+        // The server speaks of its header; here it is a flag that sets it.
+        let detail = detail.replace("in the header `weir-tenant`", "with --tenant, or WEIR_TENANT");
+        let later = later.map_or(String::new(), |seconds| format!("; try again in {seconds} s"));
+        let says = format!("{detail} ({code}){later}");
+        Failure::Refused { says, problem: self.json.then_some(problem) }
     }
 }
 
 pub fn broken(error: &reqwest::Error) -> Failure {
     Failure::Unreachable(format!("the answer broke off: {}", chain(error)))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = cause.to_string();
-        next = cause.source();
-    }
-    text
 }
 
 /// A file on its way to the server, with a bar that shows how far it is.

@@ -82,7 +82,11 @@ impl Deploy {
         if self.traffic < 100 {
             output::line(format!("traffic: {}", shares(deployed.at("traffic"))));
         }
-        output::line(format!("call it: weir call {}", self.name));
+        // A call of another tenant's than `default` names it, whatever the key.
+        let tenant = deployed.at("tenant").as_str().unwrap_or(weir::DEV_TENANT);
+        let is_meant = tenant == weir::DEV_TENANT && context.client.named_tenant().is_none();
+        let named = if is_meant { String::new() } else { format!(" --tenant {tenant}") };
+        output::line(format!("call it: weir call {}{named}", self.name));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use futures::StreamExt;
-use reqwest::{Body, Method};
+use reqwest::{Body, Method, StatusCode};
 use serde_json::Value;
 
 use super::Context;
@@ -59,6 +59,12 @@ impl Status {
         }
         output::line(format!("calls        {} ({} failed)", status.at("calls"), status.at("failures")));
         output::line(format!("cold starts  {}", status.at("cold_starts")));
+        if let Some(header) = status.at("sticky_header").as_str() {
+            output::line(format!("sticky by    the header {header}"));
+        }
+        if let Some(revision) = status.at("rollback_to").as_u64() {
+            output::line(format!("rollback to  revision {revision}"));
+        }
         output::line("");
         let weight = |revision: &Value| {
             let traffic = list(status.at("traffic"))
@@ -197,6 +203,15 @@ impl Call {
         if status.is_success() {
             return Ok(());
         }
-        Err(Failure::Local(format!("the answer's status is {status}")))
+        let looked = match (status, context.client.named_tenant()) {
+            (StatusCode::NOT_FOUND, None) => {
+                let tenant = context.client.tenant();
+                format!(
+                    "; the call went to the tenant `{tenant}`: name another with --tenant, or WEIR_TENANT"
+                )
+            }
+            _ => String::new(),
+        };
+        Err(Failure::Local(format!("the answer's status is {status}{looked}")))
     }
 }

@@ -1,5 +1,7 @@
 //! `weir keys`
 
+use std::time::SystemTime;
+
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -22,7 +24,8 @@ enum Action {
     Create(Create),
     /// Make a key like this one, which works on for a while
     Rotate {
-        /// The key's id
+        /// The key's id; what the list shows of it does too
+        #[arg(value_parser = id)]
         id: String,
         /// How long the old key still works, such as 1h
         #[arg(long, default_value = "1h", value_name = "TIME")]
@@ -30,7 +33,8 @@ enum Action {
     },
     /// Revoke a key, at once and for good
     Revoke {
-        /// The key's id
+        /// The key's id; what the list shows of it does too
+        #[arg(value_parser = id)]
         id: String,
     },
 }
@@ -48,6 +52,16 @@ struct Create {
     /// How long it works, such as 30days; for good if it is not set
     #[arg(long, value_name = "TIME")]
     expires_in: Option<String>,
+}
+
+/// A key's id, from it alone, from what the list shows, `weir_ID_…`, or from a whole key, whose secret is not for sending.
+pub(super) fn id(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("weir_").unwrap_or(text);
+    let id = rest.split(['_', '…']).next().unwrap_or_default();
+    match !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric()) {
+        true => Ok(id.to_owned()),
+        false => Err("write a key's id, as `weir keys` shows it".to_owned()),
+    }
 }
 
 impl Keys {
@@ -100,8 +114,31 @@ fn table(keys: &[Value]) {
             let [prefix, role, tenant, label, created, expires, used] =
                 ["prefix", "role", "tenant", "label", "created", "expires", "last_used"]
                     .map(|field| text(key.at(field)));
-            let state = if key.at("revoked").is_null() { "-" } else { "revoked" };
+            let ended = |moment: &Value| {
+                let moment = moment.as_str().and_then(|moment| humantime::parse_rfc3339(moment).ok());
+                moment.is_some_and(|moment| moment <= SystemTime::now())
+            };
+            let state = match key.at("revoked").is_null() {
+                false => "revoked",
+                true if ended(key.at("expires")) => "expired",
+                true => "-",
+            };
             [format!("{prefix}…"), role, tenant, label, created, expires, used, state.to_owned()]
         }),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::id;
+
+    #[test]
+    fn a_key_is_named_by_what_is_shown_of_it_and_its_secret_is_left_out() {
+        for text in ["91e6", "weir_91e6", "weir_91e6_…", "weir_91e6…", "weir_91e6_c2VjcmV0_x"] {
+            assert_eq!(id(text).as_deref(), Ok("91e6"), "{text}");
+        }
+        for wrong in ["", "weir_", "../tenants", "weir__secret", "a/b"] {
+            assert!(id(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::Context;
-use super::client::{Failure, broken, refusal};
+use super::client::{Failure, broken};
 use super::output::{self, Fields, list, text};
 
 #[derive(Args)]
@@ -34,7 +34,7 @@ impl Logs {
         }
         let response = context.client.send(request).await?;
         if !response.status().is_success() {
-            return Err(refusal(response).await);
+            return Err(context.client.refusal(response).await);
         }
         // Server-sent events: `data: JSON` on a line each; other lines are separators and signs of life.
         let (mut pieces, mut pending) = (response.bytes_stream(), Vec::new());

@@ -19,7 +19,10 @@ mod simulate;
 mod tenants;
 mod top;
 mod traffic;
+mod unreachable;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -98,18 +101,19 @@ struct WithServer<T: Args> {
 #[derive(Args)]
 struct Server {
     /// The server's address
-    #[arg(long, env = "WEIR_URL", default_value = "http://127.0.0.1:7070", global = true)]
+    #[arg(long, env = "WEIR_URL", default_value = Server::URL, global = true)]
     url: String,
-    /// The tenant that is meant, for a key that is of none
+    /// The tenant that is meant: for a key that is of none; and of `weir call`, for any key, whose function is called, which is
+    /// `default` if no tenant is named
     #[arg(long, env = "WEIR_TENANT", global = true)]
     tenant: Option<String>,
     /// The key to send, if the server asks for keys
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
-    /// Certificates (PEM) to trust beside the usual ones, for a server with one of its own
+    /// Certificates (PEM) of CAs to trust beside the usual ones, for a server whose certificate such a one signed
     #[arg(long, env = "WEIR_CA", global = true, value_name = "FILE")]
-    ca: Option<std::path::PathBuf>,
-    /// Print the server's JSON instead of a table
+    ca: Option<OsString>,
+    /// Print the server's JSON instead of a table, its problem too where it refuses
     #[arg(long, global = true)]
     json: bool,
 }
@@ -121,14 +125,16 @@ struct Context {
 }
 
 impl Server {
+    const URL: &str = "http://127.0.0.1:7070";
+
+    /// What is empty is as if it were not set.
     fn context(self) -> Result<Context, Failure> {
+        let url = if self.url.is_empty() { Self::URL } else { &self.url };
+        let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let ca = self.ca.filter(|file| !file.is_empty()).map(PathBuf::from);
+        let (token, tenant) = (set(&self.token), set(&self.tenant));
         Ok(Context {
-            client: Client::new(
-                &self.url,
-                self.token.as_deref(),
-                self.tenant.as_deref(),
-                self.ca.as_deref(),
-            )?,
+            client: Client::new(url, token.as_deref(), tenant.as_deref(), ca.as_deref(), self.json)?,
             json: self.json,
         })
     }

@@ -55,6 +55,9 @@ const SDK: [(&str, &str); 24] = files![
     "weir/wit/deps/sockets.wit" = "../../../wit/deps/sockets.wit",
 ];
 
+/// The packages that come along: cargo does not take another one of such a name beside them.
+const TAKEN: [&str; 2] = ["weir-sdk", "weir-sdk-macros"];
+
 impl New {
     pub fn run(self) -> Result<(), Failure> {
         let folder = PathBuf::from(&self.name);
@@ -62,6 +65,12 @@ impl New {
         if !self.name.starts_with(|first: char| first.is_ascii_lowercase()) {
             return Err(Failure::Usage(format!(
                 "`{}` cannot be a crate's name: begin with a letter",
+                self.name
+            )));
+        }
+        if TAKEN.contains(&&*self.name) {
+            return Err(Failure::Usage(format!(
+                "`{}` is the name of a crate that comes along with the project: take another",
                 self.name
             )));
         }

@@ -71,7 +71,9 @@ impl Check {
             None => None,
         };
         let config = self.configuration.read()?;
-        let violations = weir::policy::check(&policy, &self.tenant, &component, config, signed_by)
+        let tenant = if self.tenant.is_empty() { weir::DEV_TENANT } else { &self.tenant };
+        weir::check_tenant_name(tenant).map_err(Failure::Usage)?;
+        let violations = weir::policy::check(&policy, tenant, &component, config, signed_by)
             .map_err(|reason| Failure::Local(format!("{}: {reason}", self.component.display())))?;
         if self.json {
             output::json(&json!({ "violations": violations }));
@@ -85,7 +87,7 @@ impl Check {
                 }),
             );
         }
-        let (policy, tenant) = (self.policy.display(), self.tenant);
+        let policy = self.policy.display();
         match violations.len() {
             0 if self.json => Ok(()),
             0 => {

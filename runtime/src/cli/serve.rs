@@ -17,7 +17,7 @@ use super::client::Failure;
 #[derive(Args)]
 pub struct Serve {
     /// Where to listen
-    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:7070")]
+    #[arg(long, env = "WEIR_LISTEN", default_value = "127.0.0.1:7070", value_name = "IP:PORT", value_parser = listen)]
     listen: SocketAddr,
     /// Where functions, models and logs live
     #[arg(long, env = "WEIR_DATA_DIR", default_value = "weir-data")]
@@ -43,6 +43,10 @@ pub struct Serve {
     /// Write the server's log as JSON
     #[arg(long, env = "WEIR_LOG_JSON")]
     log_json: bool,
+}
+
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write IP:PORT, such as 127.0.0.1:7070 or [::1]:7070".to_owned())
 }
 
 impl Serve {

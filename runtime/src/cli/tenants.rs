@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::{Args, Subcommand};
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use weir::signature::PublicKey;
 
@@ -22,7 +22,12 @@ pub struct Tenants {
 enum Action {
     /// List tenants and what they may have
     List,
-    /// Set what a tenant may have; what is not said stays as it is
+    /// Show a tenant: what holds for it, and what it uses of that; a tenant's own key may too
+    Show {
+        /// The tenant's name
+        name: String,
+    },
+    /// Make a tenant, or set what one may have; what is not said stays as it is
     Set(Box<Set>),
 }
 
@@ -104,11 +109,24 @@ impl Tenants {
                     table(list(listed.at("tenants")));
                 }
             }
-            Action::Set(set) => {
-                let tenant = set.run(context).await?;
+            Action::Show { name } => {
+                let tenant = context.client.get(&format!("/v1/tenants/{name}")).await?;
                 if context.json {
                     output::json(&tenant);
                 } else {
+                    show(&tenant);
+                }
+            }
+            Action::Set(set) => {
+                let (status, tenant) = set.run(context).await?;
+                if context.json {
+                    output::json(&tenant);
+                } else {
+                    let name = text(tenant.at("tenant"));
+                    output::line(match status {
+                        StatusCode::CREATED => format!("{name} is a new tenant"),
+                        _ => format!("{name} was there, and is changed"),
+                    });
                     table(&[tenant]);
                 }
             }
@@ -118,7 +136,8 @@ impl Tenants {
 }
 
 impl Set {
-    async fn run(self, context: &Context) -> Result<Value, Failure> {
+    /// The tenant as it is now, and whether it was made: 201.
+    async fn run(self, context: &Context) -> Result<(StatusCode, Value), Failure> {
         let client = &context.client;
         let path = format!("/v1/tenants/{}", self.name);
         let keys: Vec<Value> =
@@ -158,7 +177,7 @@ impl Set {
                 ("signing_keys", signing_keys),
             ],
         );
-        client.json(client.request(Method::PUT, &path).json(&share)).await
+        client.answer(client.request(Method::PUT, &path).json(&share)).await
     }
 }
 
@@ -169,6 +188,37 @@ fn signing_key(pair: &str) -> Result<Value, Failure> {
         .ok_or_else(|| Failure::Usage(format!("--signing-key {pair}: write NAME=FILE")))?;
     let key = sign::read(Path::new(file), PublicKey::parse)?;
     Ok(json!({ "name": name, "public_key": key }))
+}
+
+/// A line for each thing that holds, with what is used of it where that is counted.
+fn show(tenant: &Value) {
+    for field in ["tenant", "display_name", "state", "weight", "class", "queue"] {
+        output::line(format!("{field:<22}{}", text(tenant.at(field))));
+    }
+    output::line("");
+    let plain = |field: &str| text(tenant.at(field));
+    let sized = |field: &str| size(tenant.at(field));
+    let used = tenant.at("used");
+    let spent = || text(used.at("budget"));
+    let none = || "-".to_owned();
+    let row = |field: &str, most: String, used: String| [field.to_owned(), most, used];
+    output::table(
+        ["QUOTA", "MOST", "USED"],
+        [
+            row("calls_per_second", plain("calls_per_second"), none()),
+            row("call_burst", plain("call_burst"), none()),
+            row("max_concurrent_calls", plain("max_concurrent_calls"), text(used.at("running_calls"))),
+            row("max_queued_calls", plain("max_queued_calls"), text(used.at("queued_calls"))),
+            row("reserved_sandboxes", plain("reserved_sandboxes"), none()),
+            row("max_functions", plain("max_functions"), text(used.at("functions"))),
+            row("max_models", plain("max_models"), text(used.at("models"))),
+            row("stored_bytes", sized("stored_bytes"), size(used.at("stored_bytes"))),
+            row("device_memory", sized("device_memory"), none()),
+            row("gpu_memory", sized("gpu_memory"), none()),
+            row("budget_soft", plain("budget_soft"), spent()),
+            row("budget_hard", plain("budget_hard"), spent()),
+        ],
+    );
 }
 
 fn table(tenants: &[Value]) {

@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn refusals_name_the_field() {
         assert!(refusal(r#"{"modles": []}"#).contains("modles"));
-        assert!(refusal(r#"{"idle_timeout": 30}"#).contains("expected a string"));
+        assert!(refusal(r#"{"idle_timeout": 30}"#).contains("expected a duration with a unit"));
         assert!(refusal(r#"{"idle_timeout": "thirty"}"#).contains("`thirty` is not a duration"));
         assert!(refusal(r#"{"max_concurrency": 0}"#).contains("nonzero"));
         assert!(refusal(r#"{"reuse": 0}"#).contains("nonzero"));
@@ -357,7 +357,7 @@ mod tests {
             refusal(r#"{"inference_timeout": "1h"}"#),
             "inference_timeout is 1h; the most here is 10m"
         );
-        assert!(refusal(r#"{"inference_timeout": 5}"#).contains("expected a string"));
+        assert!(refusal(r#"{"inference_timeout": 5}"#).contains("expected a duration with a unit"));
         assert!(refusal(r#"{"isolation": "alone"}"#).contains("`alone`"));
         assert_eq!(
             refusal(r#"{"limits": {"resources": 100001}}"#),

@@ -23,7 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime_wasi_http::WasiBody;
 
 use super::allowance::Allowance;
-use super::guard::{forbidden, no_key};
+use super::guard::{forbidden, unknown};
 use super::problem::{Code, Problem};
 use crate::access::Principal;
 use crate::admission::Refusal;
@@ -38,7 +38,7 @@ pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     let started = Instant::now();
     let (tenant, name, _) = split(request.uri().path());
     let principal = request.extensions().get::<Principal>();
-    let function = may_call(&node, principal, tenant, name)?;
+    let function = may_call(&node, principal, tenant, name, request.headers())?;
     let allowance = match Allowance::take(&node, &function, principal, started) {
         Ok(allowance) => allowance,
         Err(refusal) => return Ok(*refusal),
@@ -56,20 +56,21 @@ fn may_call(
     principal: Option<&Principal>,
     tenant: &str,
     name: &str,
+    headers: &HeaderMap,
 ) -> Result<Arc<Function>, Problem> {
     let function = node.functions.find(tenant, name).filter(|_| node.is_active(tenant));
     if let Some(function) = function.as_ref().filter(|function| function.is_public()) {
         return Ok(Arc::clone(function));
     }
-    let principal = principal.ok_or_else(no_key)?;
+    let principal = principal.ok_or_else(|| unknown(headers))?;
     let is_theirs = principal.tenant.as_ref().is_none_or(|own| **own == *tenant);
     if !is_theirs {
-        return Err(Problem::no_function(name));
+        return Err(Problem::nothing_to_call(tenant, name));
     }
     if !principal.may_call(name) {
         return Err(forbidden(principal));
     }
-    function.ok_or_else(|| Problem::no_function(name))
+    function.ok_or_else(|| Problem::nothing_to_call(tenant, name))
 }
 
 /// A call under way. Dropped before its end, it was its client that went away.
@@ -106,7 +107,7 @@ impl Call {
     async fn answer(&self, request: Request) -> Result<(http::Response<WasiBody>, Hold), Problem> {
         let routed = self.function.route(self.function.count_call(), request.headers());
         let Some(Routed { revision, .. }) = &routed else {
-            return Err(Problem::no_function(&self.function.name));
+            return Err(Problem::nothing_to_call(&self.function.tenant, &self.function.name));
         };
         let limits = &revision.config.limits;
         let met = |exceeded: Exceeded| {

@@ -20,7 +20,7 @@ use crate::function::{Function, FunctionConfig, RevisionRecord, Stage, Weight};
 use crate::name::Name;
 use crate::node::{Deploy, DeployOutcome, Node};
 use crate::sandbox::logs::Line;
-use crate::schema::{DigestText, FunctionText, KeyText, MomentText};
+use crate::schema::{DigestText, FunctionText, KeyText, MomentText, TenantText};
 use crate::signature::Signature;
 
 fn find(node: &Node, tenant: &Name, name: &Name) -> Result<Arc<Function>, Problem> {
@@ -72,7 +72,7 @@ pub async fn deploy(
         Ok(meant) => meant,
         Err(problem) => return Err(upload::refused(problem, body).await),
     };
-    let url = url(&tenant, &name);
+    let (url, of) = (url(&tenant, &name), tenant.to_string());
     let (place, body) = upload::place(&node, body).await?;
     let (config, component) = upload::component(&node, Request::from_parts(head, body)).await?;
     let deploy = Deploy { config, component, traffic, signature, signed_by: None, by, condition };
@@ -90,6 +90,7 @@ pub async fn deploy(
     let record = deployed.record.revisions.last().ok_or_else(|| Problem::no_function(&name))?.clone();
     let body = DeployView {
         function: name.to_string(),
+        tenant: of,
         revision: record.revision,
         digest: format!("sha256:{}", record.digest),
         bytes: record.bytes,
@@ -117,6 +118,9 @@ fn signature(headers: &HeaderMap) -> Result<Option<Signature>, Problem> {
 pub struct DeployView {
     #[schemars(with = "FunctionText")]
     function: String,
+    /// Whose it is: that of the key, or the one that was named.
+    #[schemars(with = "TenantText")]
+    tenant: String,
     /// Counted from 1.
     revision: u64,
     #[schemars(with = "DigestText")]

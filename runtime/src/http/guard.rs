@@ -159,7 +159,7 @@ fn admit(
     };
     let Some(token) = token(headers) else {
         return match needs {
-            Needs::Right(_) => Err(no_key()),
+            Needs::Right(_) => Err(unknown(headers)),
             Needs::Nothing | Needs::Call => Ok(None),
         };
     };
@@ -200,10 +200,25 @@ pub fn no_key() -> Problem {
     Problem::new(Code::Unauthorized, "this needs a key: send it as `Authorization: Bearer weir_…`")
 }
 
+/// A request with no key of ours, where one is needed: it may have sent something else.
+pub fn unknown(headers: &HeaderMap) -> Problem {
+    if headers.contains_key(header::AUTHORIZATION) {
+        let detail = "what was sent as `Authorization` is no key of Weir's; send one as `Bearer weir_…`";
+        return Problem::new(Code::Unauthorized, detail);
+    }
+    no_key()
+}
+
 /// A request with a key that is not for this.
 pub fn forbidden(principal: &Principal) -> Problem {
-    let role = principal.role;
-    Problem::new(Code::Forbidden, format!("a key of role `{}` may not do this", role.name()))
+    let role = principal.role.name();
+    let detail = match &principal.functions {
+        Some(_) => {
+            format!("this key of role `{role}` is for calls of the functions that it names, and no others")
+        }
+        None => format!("a key of role `{role}` may not do this"),
+    };
+    Problem::new(Code::Forbidden, detail)
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Principal {

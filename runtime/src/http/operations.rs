@@ -233,7 +233,8 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
                 .changes()
                 .conditional()
                 .tagged()
-                .gives::<TenantView>("200", "The tenant"),
+                .gives::<TenantView>("201", "The tenant, which was not there")
+                .gives::<TenantView>("200", "The tenant, as it is now"),
         ),
         (
             "GET",

@@ -48,6 +48,11 @@ impl Problem {
         Self::new(Code::NotFound, format!("there is no function `{name}`"))
     }
 
+    /// Of a call, which names a tenant too.
+    pub fn nothing_to_call(tenant: &str, name: &str) -> Self {
+        Self::new(Code::NotFound, format!("the tenant `{tenant}` has no function `{name}`"))
+    }
+
     pub fn no_tenant(name: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no tenant `{name}`"))
     }

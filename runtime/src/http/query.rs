@@ -1,6 +1,7 @@
 //! Queries, and the pages that lists are given in.
 
 use std::borrow::Cow;
+use std::error::Error;
 
 use axum::extract::{FromRequestParts, Query};
 use http::request::Parts;
@@ -19,7 +20,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let query = Query::from_request_parts(parts, state).await;
         let invalid = |reason: String| Problem::new(Code::InvalidRequest, reason);
-        query.map(|Query(query)| Self(query)).map_err(|error| invalid(error.body_text()))
+        query.map(|Query(query)| Self(query)).map_err(|error| {
+            // Without the framework's words about what it did: its source is what was wrong.
+            invalid(error.source().map_or_else(|| error.body_text(), ToString::to_string))
+        })
     }
 }
 

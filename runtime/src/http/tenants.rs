@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use super::{TenantName, upload, whole};
 use crate::access::{Principal, Right};
 use crate::audit::Actor;
 use crate::config::TenantConfig;
-use crate::node::{Node, Used};
+use crate::node::{Node, ShareOutcome, Used};
 use crate::schema::TenantText;
 use crate::tenant::{ShareConfig, TenantState};
 
@@ -103,7 +104,7 @@ pub async fn show(
     Ok(tagged(kept.as_ref(), answer))
 }
 
-/// `PUT /v1/tenants/{name}`: what the body does not have is the operator's default again.
+/// `PUT /v1/tenants/{name}`: what the body does not have is the operator's default again. 201 for one that was not there.
 pub async fn set(
     State(node): State<Arc<Node>>,
     TenantName(name): TenantName,
@@ -113,6 +114,11 @@ pub async fn set(
 ) -> Result<Response, Problem> {
     let share: ShareConfig = upload::json(&node, request).await?;
     let (change, tenant) = (Arc::clone(&node), name.clone());
-    let tag = whole(async move { change.set_share(&tenant, share, &by, &condition).await }).await?;
-    Ok(tag.on(Json(view(&node, &name))))
+    let (outcome, tag) =
+        whole(async move { change.set_share(&tenant, share, &by, &condition).await }).await?;
+    let status = match outcome {
+        ShareOutcome::Made => StatusCode::CREATED,
+        ShareOutcome::Changed => StatusCode::OK,
+    };
+    Ok(tag.on((status, Json(view(&node, &name)))))
 }

@@ -1,5 +1,6 @@
 //! Bodies: those that go to disk (a component with its configuration, or a model), and small ones of JSON.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -134,8 +135,22 @@ pub async fn json<T: DeserializeOwned>(node: &Node, request: Request) -> Result<
             other if other.status() == StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
             _ => Code::InvalidRequest,
         };
-        Problem::new(code, error.body_text())
+        // Without the framework's words about what it did: its source is what was wrong.
+        let detail = match (&error, error.source()) {
+            (JsonRejection::MissingJsonContentType(_), _) => {
+                "the body is JSON here: send `Content-Type: application/json`".to_owned()
+            }
+            (JsonRejection::JsonDataError(_), Some(reason)) => plainly(&reason.to_string()),
+            (JsonRejection::JsonSyntaxError(_), Some(reason)) => format!("the body is not JSON: {reason}"),
+            _ => error.body_text(),
+        };
+        Problem::new(code, detail)
     })
+}
+
+/// What serde has against a value, without its word for lists.
+fn plainly(reason: &str) -> String {
+    reason.replace("expected a sequence", "expected a list, such as [\"a\", \"b\"]")
 }
 
 fn too_large(node: &Node, limit: Limit, error: ReceiveError) -> Problem {
@@ -243,6 +258,9 @@ async fn read_config(mut part: Field<'_>) -> Result<FunctionConfig, Problem> {
         let detail = format!("config is larger than {CONFIG_BYTES}, the most here");
         return Err(Problem::new(Code::TooLarge, detail));
     }
-    serde_json::from_slice(&text)
-        .map_err(|error| Problem::new(Code::InvalidConfig, format!("config: {error}")))
+    // With the field's name: of a configuration in which one of many is not as it should be.
+    let mut json = serde_json::Deserializer::from_slice(&text);
+    let config = serde_path_to_error::deserialize(&mut json).map_err(|error| error.to_string());
+    let config = config.and_then(|config| json.end().map(|()| config).map_err(|error| error.to_string()));
+    config.map_err(|reason| Problem::new(Code::InvalidConfig, format!("config: {}", plainly(&reason))))
 }

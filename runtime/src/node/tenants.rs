@@ -12,6 +12,14 @@ use crate::name::Name;
 use crate::store::{Kept, Record};
 use crate::tenant::{ShareConfig, TenantRecord};
 
+/// What came of setting what a tenant may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShareOutcome {
+    /// There was no such tenant.
+    Made,
+    Changed,
+}
+
 impl Node {
     pub(super) async fn restore_tenants(&self) -> anyhow::Result<()> {
         // One that cannot be read is named in the log, and has the defaults.
@@ -70,7 +78,7 @@ impl Node {
         share: ShareConfig,
         by: &Actor,
         condition: &Precondition,
-    ) -> Result<Tag, Problem> {
+    ) -> Result<(ShareOutcome, Tag), Problem> {
         let refused = |reason| Problem::new(Code::InvalidConfig, reason);
         share.check(&self.settings().tenant).map_err(refused)?;
         let _change = self.change_by(by).await?;
@@ -79,6 +87,10 @@ impl Node {
         if floor > had.reserved_sandboxes || !self.tenants().contains(&**tenant) {
             self.floors_fit(tenant, floor).map_err(refused)?;
         }
+        let outcome = match self.has_tenant(tenant) {
+            true => ShareOutcome::Changed,
+            false => ShareOutcome::Made,
+        };
         let mut record = match self.tenants.get(&**tenant) {
             Some(record) => record.clone(),
             None => TenantRecord { tenant: tenant.to_string(), share: ShareConfig::default() },
@@ -89,7 +101,7 @@ impl Node {
         let tag = Tag::from(&kept);
         self.tenants.insert((&**tenant).into(), kept.record);
         self.settle_share(tenant);
-        Ok(tag)
+        Ok((outcome, tag))
     }
 
     /// What is kept about a tenant, if anything is.

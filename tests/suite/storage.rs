@@ -56,7 +56,7 @@ async fn a_server_that_may_write_no_more_serves_on_and_recovers() {
     let server = Process::serve_limited(data.path()).await;
     let client = Client::new(&server.url);
     assert_eq!(deploy(&client, "1").await.status, 201);
-    assert_eq!(weigh(&client, 1).await.status, 200);
+    assert_eq!(weigh(&client, 1).await.status, 201);
     ready_is(&client, 200).await;
 
     server.limit_files("0").await;

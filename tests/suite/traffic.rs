@@ -398,7 +398,7 @@ async fn functions_have_host_names() {
     .await;
     for tenant in ["acme", "other"] {
         let made = server.request(Method::PUT, &format!("/v1/tenants/{tenant}")).bearer_auth(&key);
-        assert_eq!(server.send(made.json(&json!({}))).await.status, 200);
+        assert_eq!(server.send(made.json(&json!({}))).await.status, 201);
     }
     let deploy = async |tenant: &str, name: &str, config: Value| {
         let component = Part::bytes(std::fs::read(guests::ECHO).unwrap());

@@ -11,6 +11,7 @@ mod corpus;
 mod crash;
 mod egress;
 mod example;
+mod keys;
 mod lifecycle;
 mod limits;
 mod mistakes;

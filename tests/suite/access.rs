@@ -459,9 +459,7 @@ async fn without_keys_no_web_page_of_elsewhere_is_the_operator() {
         let form = reqwest::multipart::Form::new()
             .text("config", "{}")
             .part("component", reqwest::multipart::Part::bytes(std::fs::read(guests::HELLO).unwrap()));
-        let deploy = server.request(Method::POST, "/v1/functions/evil/revisions");
-        // Nobody reads it to its end.
-        let deploy = deploy.header(header, value).header("connection", "close");
+        let deploy = server.request(Method::POST, "/v1/functions/evil/revisions").header(header, value);
         assert_eq!(server.send(deploy.multipart(form)).await.status, 403, "{header} {value}");
         // Functions are for anybody.
         let called = ask(Method::GET, "/fn/default/hello/", header, value).await;

@@ -323,6 +323,26 @@ async fn every_mistake_gets_its_problem_and_the_server_stays_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_a_refusal_of_what_nobody_read_the_connection_goes_on() {
+    let (server, _) = Server::with_keys().await;
+    for (path, status) in [("/fn/default/nothing/", " 401 "), ("/v1/functions/f/revisions", " 401 ")] {
+        let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        let (mut answers, mut requests) = client.split();
+        let sends = async {
+            let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3000000\r\n\r\n");
+            requests.write_all(head.as_bytes()).await.unwrap();
+            requests.write_all(&[0; 3_000_000]).await.unwrap();
+            let next = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+            requests.write_all(next.as_bytes()).await.unwrap();
+        };
+        let mut heard = String::new();
+        let hears = async { answers.read_to_string(&mut heard).await.unwrap() };
+        futures::join!(sends, hears);
+        assert!(heard.contains(status) && heard.contains(" 200 OK"), "{path}: {heard}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_breaks_off_leaves_nothing() {
     let server = Server::start().await;
     let mut client = tokio::net::TcpStream::connect(server.address).await.unwrap();

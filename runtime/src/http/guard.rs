@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use http::request::Parts;
 use http::{HeaderMap, header};
+use http_body::Body as _;
 
 use super::local;
 use super::openapi::Route;
@@ -86,6 +87,9 @@ struct Guard {
 
 async fn look(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     let Guard { node, needs } = guard;
+    if !request.body().is_end_stream() {
+        request = request.map(|body| Body::new(ReadToEnd::new(body)));
+    }
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
     let mut actor = Actor {
         from: Some(peer),
@@ -97,9 +101,6 @@ async fn look(State(guard): State<Guard>, mut request: Request, next: Next) -> R
             // Keys are ours: a function never sees one.
             if token(request.headers()).is_some() {
                 request.headers_mut().remove(header::AUTHORIZATION);
-            }
-            if let Needs::Right(_) = needs {
-                request = request.map(|body| Body::new(ReadToEnd::new(body)));
             }
             if let Some(principal) = principal {
                 request.extensions_mut().insert(principal);

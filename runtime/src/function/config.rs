@@ -119,32 +119,14 @@ pub enum Device {
     Gpu,
 }
 
-/// How urgent inferences are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+/// How urgent inferences are, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     Critical,
     #[default]
     Standard,
     Batch,
-}
-
-impl Class {
-    /// Whether it is more urgent.
-    pub fn is_above(self, other: Self) -> bool {
-        matches!(
-            (self, other),
-            (Self::Critical, Self::Standard | Self::Batch) | (Self::Standard, Self::Batch)
-        )
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Critical => "critical",
-            Self::Standard => "standard",
-            Self::Batch => "batch",
-        }
-    }
 }
 
 /// Who rides with whom, where a model's inferences are run in batches.

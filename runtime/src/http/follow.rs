@@ -34,21 +34,14 @@ pub fn events(node: Arc<Node>, principal: Principal, recent: Vec<Line>, new: Rec
     let new = new.take_until(node.stop.ended.clone().cancelled_owned());
     let past = futures::stream::iter(recent)
         .filter_map(|line| std::future::ready(Event::default().json_data(line).ok()));
-    let watch = (Arc::clone(&node), principal.clone());
+    let may_read = move || node.may_go_on(principal.key.as_deref()).is_ok();
+    let watch = may_read.clone();
     let shut_out = async move {
-        while may_read(&watch.0, &watch.1) {
+        while watch() {
             tokio::time::sleep(LOOKS).await;
         }
     };
-    let events = past.chain(new).take_while(move |_| std::future::ready(may_read(&node, &principal)));
+    let events = past.chain(new).take_while(move |_| std::future::ready(may_read()));
     let events = events.take_until(shut_out).map(Ok::<_, Infallible>);
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
-}
-
-/// Whether somebody who came in is still let in.
-fn may_read(node: &Node, principal: &Principal) -> bool {
-    match (node.access.keys(), &principal.key) {
-        (Some(keys), Some(id)) => node.is_good(keys.look(id)).is_ok(),
-        _ => true,
-    }
 }

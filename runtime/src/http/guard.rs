@@ -177,14 +177,14 @@ fn admit(
                 let detail = "too many wrong keys came from this address";
                 return Err(Problem::new(Code::TooManyFailures, detail));
             }
-            return Err(Problem::new(Code::Unauthorized, wrong.to_string()));
+            return Err(wrong.into());
         }
     };
     actor.key = principal.key.as_deref().map(str::to_owned);
     actor.role = Some(principal.role);
     let tenant = meant(&principal, headers).ok().flatten();
     actor.tenant = tenant.or_else(|| in_path(path)).map(|tenant| tenant.to_string());
-    let principal = node.is_good(Ok(principal))?;
+    node.serves(&principal)?;
     match needs {
         Needs::Right(right) if !principal.may(right) => Err(forbidden(&principal)),
         _ => Ok(Some(principal)),

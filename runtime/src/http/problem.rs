@@ -11,6 +11,7 @@ use serde::Serialize;
 
 pub use super::code::Code;
 use super::code::Row;
+use crate::access::Wrong;
 use crate::function::StartError;
 use crate::limits::Exceeded;
 use crate::policy::Violation;
@@ -128,6 +129,13 @@ impl IntoResponse for Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+/// A key that is no good.
+impl From<Wrong> for Problem {
+    fn from(wrong: Wrong) -> Self {
+        Self::new(Code::Unauthorized, wrong.to_string())
     }
 }
 

@@ -3,7 +3,7 @@
 use tokio::sync::MutexGuard;
 
 use super::Node;
-use crate::access::{Principal, Wrong};
+use crate::access::Principal;
 use crate::audit::{Actor, Whose};
 use crate::http::problem::{Code, Problem};
 use crate::store::Record;
@@ -16,23 +16,31 @@ impl Node {
     /// When the key is no good any more, or its tenant is suspended.
     pub(super) async fn change_by(&self, by: &Actor) -> Result<MutexGuard<'_, ()>, Problem> {
         let change = self.changes.lock().await;
-        if let (Some(keys), Some(id)) = (self.access.keys(), &by.key) {
-            self.is_good(keys.look(id))?;
-        }
+        self.may_go_on(by.key.as_deref())?;
         Ok(change)
     }
 
-    /// That whoever has this key may go on.
+    /// That whoever came in with the key of this id, or with none, is let in still.
     ///
     /// # Errors
-    /// When the key is no good, or its tenant is suspended.
-    pub fn is_good(&self, looked: Result<Principal, Wrong>) -> Result<Principal, Problem> {
-        let principal = looked.map_err(|wrong| Problem::new(Code::Unauthorized, wrong.to_string()))?;
+    /// When the key is no good any more, or its tenant is suspended.
+    pub fn may_go_on(&self, key: Option<&str>) -> Result<(), Problem> {
+        match self.access.keys().zip(key) {
+            Some((keys, id)) => self.serves(&keys.look(id)?),
+            None => Ok(()),
+        }
+    }
+
+    /// That somebody's tenant is not suspended.
+    ///
+    /// # Errors
+    /// When it is.
+    pub fn serves(&self, principal: &Principal) -> Result<(), Problem> {
         match &principal.tenant {
             Some(tenant) if !self.is_active(tenant) => {
                 Err(Problem::new(Code::TenantSuspended, format!("tenant `{tenant}` is suspended")))
             }
-            _ => Ok(principal),
+            _ => Ok(()),
         }
     }
 

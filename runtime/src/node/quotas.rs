@@ -13,6 +13,7 @@ use crate::access::{Key, KeyRecord};
 use crate::function::FunctionConfig;
 use crate::http::problem::{Code, Problem};
 use crate::limits::{Exceeded, Limit};
+use crate::policy::word;
 use crate::store::Received;
 use crate::units::Size;
 
@@ -73,11 +74,11 @@ impl Node {
         component: &Received,
     ) -> Result<(), Problem> {
         let (share, _) = self.share(tenant);
-        if let Some(class) = config.class.filter(|class| class.is_above(share.class)) {
+        if let Some(class) = config.class.filter(|class| *class < share.class) {
             let detail = format!(
                 "class is {}; the most urgent of this tenant is {}",
-                class.name(),
-                share.class.name()
+                word(&class),
+                word(&share.class)
             );
             return Err(Problem::new(Code::InvalidConfig, detail));
         }

@@ -228,7 +228,7 @@ fn none_of<T: Serialize>(list: &Option<Vec<T>>, is: impl Fn(&T) -> bool) -> Opti
 }
 
 /// A value that is written as a string, as documents have it.
-fn word<T: Serialize>(value: &T) -> String {
+pub(crate) fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text,
         Ok(other) => other.to_string(),

@@ -54,9 +54,7 @@ impl Store {
     /// # Errors
     /// When the disk cannot take it.
     pub async fn refused(&self, by: &Actor, outcome: &str, left_out: u64) -> Result<(), StoreError> {
-        let mut transaction = database::begin(&self.database).await?;
-        append(&mut transaction, by, outcome, vec![], left_out).await?;
-        Ok(transaction.commit().await?)
+        self.tell(by, outcome, vec![], left_out).await
     }
 
     /// Tells of a change of what is kept elsewhere.
@@ -64,8 +62,19 @@ impl Store {
     /// # Errors
     /// When the disk cannot take it.
     pub async fn told(&self, by: &Actor, changed: Vec<Changed>) -> Result<(), StoreError> {
+        self.tell(by, audit::DONE, changed, 0).await
+    }
+
+    /// Writes an entry that goes with no change of a definition.
+    async fn tell(
+        &self,
+        by: &Actor,
+        outcome: &str,
+        changed: Vec<Changed>,
+        left_out: u64,
+    ) -> Result<(), StoreError> {
         let mut transaction = database::begin(&self.database).await?;
-        append(&mut transaction, by, audit::DONE, changed, 0).await?;
+        append(&mut transaction, by, outcome, changed, left_out).await?;
         Ok(transaction.commit().await?)
     }
 

@@ -30,6 +30,8 @@ pub mod fuzzing;
 mod hosts;
 mod http;
 mod limits;
+#[allow(dead_code)]
+mod meter;
 mod model;
 mod name;
 mod node;

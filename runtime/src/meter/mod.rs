@@ -1,0 +1,3 @@
+//! What calls use, kept for the bill.
+
+pub mod record;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -13,6 +12,7 @@ use crate::residency::{Residency, Resident};
 use crate::sched::batch::{Filling, split};
 use crate::sched::fair::JobId;
 use crate::sched::lane::{Lane, Lanes};
+use crate::tab::Tab;
 use crate::tensor::Tensor;
 
 /// Tells a job, when dropped, that nobody waits for it.
@@ -58,6 +58,8 @@ pub(crate) struct Waiter {
     /// On whose account its part of the run's memory is.
     pub tenant: Arc<str>,
     pub rows: u64,
+    /// Where its part of what the run takes is written.
+    pub tab: Arc<Tab>,
     /// Whether it has gone.
     pub gone: Arc<AtomicBool>,
 }
@@ -80,13 +82,9 @@ pub(crate) struct Run<P> {
     pub operators: Arc<AtomicU64>,
 }
 
-/// What a run took.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Took {
-    pub device: Duration,
-    pub operators: u64,
-    /// The most bytes in its tensors at one time.
-    pub peak: u64,
+/// The tabs of those who wait, in their order.
+pub(crate) fn tabs(waiters: &[Waiter]) -> Vec<Arc<Tab>> {
+    waiters.iter().map(|waiter| Arc::clone(&waiter.tab)).collect()
 }
 
 /// A run between two operators.
@@ -94,28 +92,34 @@ struct Turn<'a, P> {
     run: &'a mut Run<P>,
     memory: Vec<Reserved>,
     rows: Vec<u64>,
-    took: Took,
+    /// That it has run.
+    operators: u64,
 }
 
 impl<P> Run<P> {
-    /// Runs on this thread, which waits whenever the job makes way.
+    /// Runs on this thread, which waits whenever the job makes way. All that it took is on its waiters' tabs when it is
+    /// done.
     ///
     /// # Errors
     /// [`Error::Cancelled`], [`Error::DeadlineExceeded`]; memory that is not to be had; what the engine says.
-    pub fn run(mut self, inputs: Vec<Tensor>) -> Result<(Vec<Tensor>, Took), Error> {
+    pub fn run(mut self, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
         let plan = Arc::clone(&self.plan);
         let rows: Vec<u64> = self.waiters.iter().map(|waiter| waiter.rows).collect();
         let batch = rows.iter().fold(self.filling.rows, |sum, rows| sum.saturating_add(*rows));
-        let nothing = |waiter: &Waiter| self.residency.reserve(&waiter.tenant, Kind::Activations, 0);
+        let nothing =
+            |waiter: &Waiter| self.residency.reserve(&waiter.tenant, Kind::Activations, 0, &waiter.tab);
         let memory = self.waiters.iter().map(nothing).collect::<Result<_, _>>()?;
-        self.lane.start(self.filling);
-        let mut turn = Turn { run: &mut self, memory, rows, took: Took::default() };
+        self.lane.start(self.filling, tabs(&self.waiters));
+        let mut turn = Turn { run: &mut self, memory, rows, operators: 0 };
         let outputs = plan.run(inputs, &mut turn);
-        let mut took = turn.took;
+        let operators = turn.operators;
         drop(turn);
-        took.device = if outputs.is_ok() { self.lane.finish(batch) } else { self.lane.used() };
+        self.waiters.iter().for_each(|waiter| waiter.tab.ran(operators));
+        if outputs.is_ok() {
+            self.lane.finish(batch);
+        }
         drop(plan);
-        outputs.map(|outputs| (outputs, took))
+        outputs
     }
 }
 
@@ -137,7 +141,7 @@ impl<P> Between for Turn<'_, P> {
     fn before(&mut self, bytes: u64) -> Result<(), Error> {
         let Run { lane, waiters, yields, .. } = &mut *self.run;
         let gone = || waiters.iter().all(|waiter| waiter.gone.load(Ordering::Relaxed));
-        if *yields && self.took.operators > 0 {
+        if *yields && self.operators > 0 {
             lane.checkpoint(gone)?;
         }
         if gone() {
@@ -147,8 +151,7 @@ impl<P> Between for Turn<'_, P> {
             return Err(Error::DeadlineExceeded("running".into()));
         }
         self.hold(bytes)?;
-        self.took.operators += 1;
-        self.took.peak = self.took.peak.max(bytes);
+        self.operators += 1;
         self.run.operators.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -200,7 +203,7 @@ mod tests {
             let asked = Arc::clone(&gone);
             let checkpoint = move || {
                 let mut lane = lane;
-                lane.start(Filling::default());
+                lane.start(Filling::default(), Vec::new());
                 lane.checkpoint(|| asked.load(Ordering::Relaxed))
             };
             if told_first {

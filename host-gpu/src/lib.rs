@@ -14,6 +14,7 @@
 //! backend/       what turns model bytes into a graph and runs it (tract)
 //! device/        what the machine has: its cores, and a GPU (cuda.rs, and guard.rs: what may run on it)
 //! quota.rs       the ledger of a device's memory, as it is planned
+//! tab.rs         what requests have taken, as those write it down who gave it
 //! residency.rs   which graphs are in memory, who holds them there, and which make room
 //! sched/         whose turn it is: fair.rs (pure: who is next), batch.rs (pure: who rides along), times.rs (pure: how
 //!                long runs take), queue.rs (pure: who may wait), quarantine.rs (pure: who rides with nobody for a
@@ -33,6 +34,7 @@ mod ride;
 mod sched;
 mod service;
 pub mod simulate;
+mod tab;
 mod tensor;
 
 pub use device::{DeviceKind, DeviceStats, DriverMemory, GpuConfig, GpuFolders, GpuPart, gpu_parts};
@@ -40,10 +42,11 @@ pub use error::Error;
 pub use examine::{ENGINE, Examiner, InProcess, ModelLimits, Report, examine};
 pub use model::{Dim, Format, ModelBytes, ModelPolicy, ModelSource, Signature, TensorSpec};
 pub use quota::{AccountStats, Kind, LedgerStats, SYSTEM};
-pub use residency::{Eviction, Keep, ResidentGraph};
+pub use residency::{Eviction, Held, Keep, ResidentGraph};
 pub use sched::Class;
 pub use sched::batch::Batching;
 pub use sched::fair::Sharing;
 pub use sched::lane::TenantShare;
 pub use service::{Cost, DeviceConfig, Inference, Job, Lease, Service, Stats};
+pub use tab::{Integral, Tab, Used};
 pub use tensor::{Dtype, Tensor};

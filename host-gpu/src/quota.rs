@@ -12,7 +12,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::time::Instant;
+
 use crate::Error;
+use crate::error::nanos;
+use crate::tab::{Integral, Tab};
 
 /// The account of what belongs to no tenant: the weights of public models, and reserves.
 pub const SYSTEM: &str = "system";
@@ -38,6 +42,8 @@ pub struct LedgerStats {
     pub used: u64,
     /// By tenant, in the order of their names.
     pub accounts: Vec<AccountStats>,
+    /// Bytes × nanoseconds in use since the start, up to this moment.
+    pub byte_ns: u128,
 }
 
 /// What a tenant has of a device, in bytes.
@@ -76,12 +82,17 @@ impl AccountStats {
 pub(crate) struct Ledger {
     device: Arc<str>,
     capacity: u64,
+    /// Where its time begins.
+    epoch: Instant,
+    /// What is held for no request and no graph.
+    own: Arc<Tab>,
     books: Mutex<Books>,
 }
 
 #[derive(Debug)]
 struct Books {
-    used: u64,
+    /// Bytes in use.
+    used: Integral,
     accounts: BTreeMap<Arc<str>, AccountStats>,
     /// What a tenant may have that has not been given a quota.
     default_quota: Option<u64>,
@@ -96,6 +107,7 @@ pub(crate) struct Reserved {
     tenant: Arc<str>,
     kind: Kind,
     bytes: u64,
+    tab: Arc<Tab>,
 }
 
 impl Ledger {
@@ -103,12 +115,30 @@ impl Ledger {
     /// The account [`SYSTEM`] has none.
     pub fn new(device: &str, capacity: u64, quota: Option<u64>) -> Arc<Self> {
         let given = HashMap::new();
-        let books = Books { used: 0, accounts: BTreeMap::new(), default_quota: quota, given };
-        Arc::new(Self { device: device.into(), capacity, books: Mutex::new(books) })
+        let used = Integral::default();
+        let books = Books { used, accounts: BTreeMap::new(), default_quota: quota, given };
+        let (device, epoch, own) = (device.into(), Instant::now(), Arc::default());
+        Arc::new(Self { device, capacity, epoch, own, books: Mutex::new(books) })
     }
 
     pub fn device(&self) -> &Arc<str> {
         &self.device
+    }
+
+    /// What is held for no request and no graph is on this tab.
+    pub fn own(&self) -> &Arc<Tab> {
+        &self.own
+    }
+
+    /// Takes what has been held, in bytes × nanoseconds, off these tabs of it: all up to the same moment.
+    pub fn settle<'a>(&self, tabs: impl Iterator<Item = &'a Arc<Tab>>) -> Vec<u128> {
+        let _still = self.lock();
+        let now = self.now();
+        tabs.map(|tab| tab.settle(now)).collect()
+    }
+
+    fn now(&self) -> u64 {
+        nanos(self.epoch.elapsed())
     }
 
     /// Sets the most bytes that a tenant may have, or takes that limit away. One below what the tenant has takes
@@ -124,28 +154,39 @@ impl Ledger {
         books.forget_if_empty(tenant);
     }
 
-    /// Takes bytes on a tenant's account. No bytes are always given.
+    /// Takes bytes on a tenant's account, and writes on `tab` for how long. No bytes are always given.
     ///
     /// # Errors
     /// [`Error::TenantMemory`] if the tenant would have more than its quota; else [`Error::DeviceMemory`] if the
     /// device has not so many left.
-    pub fn reserve(self: &Arc<Self>, tenant: &Arc<str>, kind: Kind, bytes: u64) -> Result<Reserved, Error> {
-        self.take(tenant, kind, bytes)?;
-        Ok(Reserved { ledger: Arc::clone(self), tenant: Arc::clone(tenant), kind, bytes })
+    pub fn reserve(
+        self: &Arc<Self>,
+        tenant: &Arc<str>,
+        kind: Kind,
+        bytes: u64,
+        tab: &Arc<Tab>,
+    ) -> Result<Reserved, Error> {
+        let (ledger, tenant, tab) = (Arc::clone(self), Arc::clone(tenant), Arc::clone(tab));
+        let mut reserved = Reserved { ledger, tenant, kind, bytes: 0, tab };
+        reserved.resize(bytes)?;
+        Ok(reserved)
     }
 
     /// The books as they are now, all at one moment.
     pub fn snapshot(&self) -> LedgerStats {
-        let books = self.lock();
+        let mut books = self.lock();
+        let used = books.used.amount;
+        books.used.set(used, self.now());
         LedgerStats {
             device: Arc::clone(&self.device),
             capacity: self.capacity,
-            used: books.used,
+            used,
             accounts: books.accounts.values().cloned().collect(),
+            byte_ns: books.used.sum,
         }
     }
 
-    fn take(&self, tenant: &Arc<str>, kind: Kind, bytes: u64) -> Result<(), Error> {
+    fn take(&self, tenant: &Arc<str>, kind: Kind, bytes: u64, tab: &Tab) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
         }
@@ -159,20 +200,25 @@ impl Ledger {
         {
             return Err(Error::TenantMemory { tenant: tenant.to_string(), requested: bytes, used, limit });
         }
-        let (used, limit) = (books.used, self.capacity);
-        books.used = within(used, limit).ok_or(Error::DeviceMemory { requested: bytes, used, limit })?;
+        let (used, limit) = (books.used.amount, self.capacity);
+        let sum = within(used, limit).ok_or(Error::DeviceMemory { requested: bytes, used, limit })?;
+        let now = self.now();
+        books.used.set(sum, now);
+        tab.grow(bytes, now);
         let held = books.account(tenant).of(kind);
         // No account has more than all together, whose sum was checked.
         *held = held.saturating_add(bytes);
         Ok(())
     }
 
-    fn give_back(&self, tenant: &Arc<str>, kind: Kind, bytes: u64) {
+    fn give_back(&self, tenant: &Arc<str>, kind: Kind, bytes: u64, tab: &Tab) {
         if bytes == 0 {
             return;
         }
         let mut books = self.lock();
-        books.used = books.used.saturating_sub(bytes);
+        let (rest, now) = (books.used.amount.saturating_sub(bytes), self.now());
+        books.used.set(rest, now);
+        tab.shrink(bytes, now);
         let held = books.account(tenant).of(kind);
         *held = held.saturating_sub(bytes);
         books.forget_if_empty(tenant);
@@ -222,8 +268,11 @@ impl Reserved {
     /// As [`Ledger::reserve`] for the bytes that are to come; it is then what it was.
     pub fn resize(&mut self, bytes: u64) -> Result<(), Error> {
         match bytes.checked_sub(self.bytes) {
-            Some(more) => self.ledger.take(&self.tenant, self.kind, more)?,
-            None => self.ledger.give_back(&self.tenant, self.kind, self.bytes.saturating_sub(bytes)),
+            Some(more) => self.ledger.take(&self.tenant, self.kind, more, &self.tab)?,
+            None => {
+                let less = self.bytes.saturating_sub(bytes);
+                self.ledger.give_back(&self.tenant, self.kind, less, &self.tab);
+            }
         }
         self.bytes = bytes;
         Ok(())
@@ -232,7 +281,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.ledger.give_back(&self.tenant, self.kind, self.bytes);
+        self.ledger.give_back(&self.tenant, self.kind, self.bytes, &self.tab);
     }
 }
 
@@ -256,11 +305,11 @@ mod tests {
     #[test]
     fn what_is_reserved_comes_back_and_no_more_is_given_than_there_is() {
         let (ledger, t) = (Ledger::new("cpu", 10, None), "t".into());
-        let six = ledger.reserve(&t, Kind::Weights, 6).unwrap();
-        let refused = ledger.reserve(&t, Kind::Activations, 5).unwrap_err();
+        let six = ledger.reserve(&t, Kind::Weights, 6, ledger.own()).unwrap();
+        let refused = ledger.reserve(&t, Kind::Activations, 5, ledger.own()).unwrap_err();
         assert_eq!(refused, Error::DeviceMemory { requested: 5, used: 6, limit: 10 });
-        let mut four = ledger.reserve(&t, Kind::Activations, 4).unwrap();
-        assert!(ledger.reserve(&t, Kind::Weights, u64::MAX).is_err(), "nor by overflow");
+        let mut four = ledger.reserve(&t, Kind::Activations, 4, ledger.own()).unwrap();
+        assert!(ledger.reserve(&t, Kind::Weights, u64::MAX, ledger.own()).is_err(), "nor by overflow");
         assert!(four.resize(u64::MAX).is_err());
         assert_eq!(four.bytes(), 4, "a refused growth changes nothing");
         drop(six);
@@ -274,10 +323,13 @@ mod tests {
     fn sums_that_pass_the_largest_number_are_refused() {
         let (ledger, t) = (Ledger::new("cpu", u64::MAX, None), "t".into());
         ledger.set_quota(&t, Some(u64::MAX));
-        let _most = ledger.reserve(&t, Kind::Weights, u64::MAX).unwrap();
-        assert!(matches!(ledger.reserve(&t, Kind::Weights, 1), Err(Error::TenantMemory { .. })));
+        let _most = ledger.reserve(&t, Kind::Weights, u64::MAX, ledger.own()).unwrap();
         assert!(matches!(
-            ledger.reserve(&SYSTEM.into(), Kind::Reserve, u64::MAX),
+            ledger.reserve(&t, Kind::Weights, 1, ledger.own()),
+            Err(Error::TenantMemory { .. })
+        ));
+        assert!(matches!(
+            ledger.reserve(&SYSTEM.into(), Kind::Reserve, u64::MAX, ledger.own()),
             Err(Error::DeviceMemory { .. })
         ));
     }
@@ -285,16 +337,22 @@ mod tests {
     #[test]
     fn a_quota_below_what_is_held_takes_nothing_and_gives_nothing() {
         let (ledger, t) = (Ledger::new("cpu", 100, None), "t".into());
-        let mut held = ledger.reserve(&t, Kind::Weights, 50).unwrap();
+        let mut held = ledger.reserve(&t, Kind::Weights, 50, ledger.own()).unwrap();
         ledger.set_quota(&t, Some(20));
         assert_eq!(ledger.snapshot().accounts[0].total(), 50);
-        let refused = ledger.reserve(&t, Kind::Activations, 1).unwrap_err();
+        let refused = ledger.reserve(&t, Kind::Activations, 1, ledger.own()).unwrap_err();
         let limit = Error::TenantMemory { tenant: "t".to_owned(), requested: 1, used: 50, limit: 20 };
         assert_eq!(refused, limit);
-        assert!(ledger.reserve(&t, Kind::Activations, 0).is_ok(), "a job that needs nothing runs");
-        assert!(ledger.reserve(&"u".into(), Kind::Weights, 50).is_ok(), "it is nobody else's limit");
+        assert!(
+            ledger.reserve(&t, Kind::Activations, 0, ledger.own()).is_ok(),
+            "a job that needs nothing runs"
+        );
+        assert!(
+            ledger.reserve(&"u".into(), Kind::Weights, 50, ledger.own()).is_ok(),
+            "it is nobody else's limit"
+        );
         held.resize(19).unwrap();
-        assert!(ledger.reserve(&t, Kind::Activations, 1).is_ok());
+        assert!(ledger.reserve(&t, Kind::Activations, 1, ledger.own()).is_ok());
         ledger.set_quota(&t, None);
         held.resize(100).unwrap();
     }
@@ -303,16 +361,16 @@ mod tests {
     fn who_has_been_given_no_quota_has_the_default_one() {
         let ledger = Ledger::new("cpu", 1000, Some(100));
         let (t, system): (Arc<str>, Arc<str>) = ("t".into(), SYSTEM.into());
-        assert!(ledger.reserve(&t, Kind::Weights, 101).is_err());
-        let held = ledger.reserve(&t, Kind::Weights, 100).unwrap();
+        assert!(ledger.reserve(&t, Kind::Weights, 101, ledger.own()).is_err());
+        let held = ledger.reserve(&t, Kind::Weights, 100, ledger.own()).unwrap();
         assert_eq!(ledger.snapshot().accounts[0].quota, Some(100));
-        assert!(ledger.reserve(&t, Kind::Activations, 1).is_err());
-        let _public = ledger.reserve(&system, Kind::Weights, 500).unwrap();
+        assert!(ledger.reserve(&t, Kind::Activations, 1, ledger.own()).is_err());
+        let _public = ledger.reserve(&system, Kind::Weights, 500, ledger.own()).unwrap();
         ledger.set_quota(&t, None);
-        assert!(ledger.reserve(&t, Kind::Activations, 100).is_ok());
+        assert!(ledger.reserve(&t, Kind::Activations, 100, ledger.own()).is_ok());
         drop(held);
         assert!(
-            ledger.reserve(&t, Kind::Weights, 300).is_ok(),
+            ledger.reserve(&t, Kind::Weights, 300, ledger.own()).is_ok(),
             "what it was given stays, also while it has nothing"
         );
         ledger.set_quota(&t, Some(100));
@@ -372,7 +430,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Reserve { tenant, kind, bytes } => {
-                        let reserved = ledger.reserve(&tenants[tenant], KINDS[kind], bytes);
+                        let reserved = ledger.reserve(&tenants[tenant], KINDS[kind], bytes, ledger.own());
                         prop_assert_eq!(reserved.is_ok(), naive.gives(tenant, bytes));
                         if let Ok(reserved) = reserved {
                             held.push(reserved);
@@ -421,7 +479,7 @@ mod tests {
     #[test]
     fn sixty_four_tenants_at_once_leave_the_books_as_they_were() {
         let ledger = Ledger::new("cpu", 10_000, None);
-        let _reserve = ledger.reserve(&SYSTEM.into(), Kind::Reserve, 100).unwrap();
+        let _reserve = ledger.reserve(&SYSTEM.into(), Kind::Reserve, 100, ledger.own()).unwrap();
         let baseline = ledger.snapshot();
         let running = AtomicUsize::new(64);
         thread::scope(|scope| {
@@ -434,7 +492,7 @@ mod tests {
                     for turn in 0..300_u64 {
                         let bytes = (turn * 7919 + number * 104_729) % 300;
                         let kind = if turn % 2 == 0 { Kind::Weights } else { Kind::Activations };
-                        held.extend(ledger.reserve(&tenant, kind, bytes));
+                        held.extend(ledger.reserve(&tenant, kind, bytes, ledger.own()));
                         if turn % 3 == 0 {
                             let _ = held.iter_mut().map(|reserved| reserved.resize(bytes)).all(|r| r.is_ok());
                         }
@@ -453,6 +511,11 @@ mod tests {
                 assert!(stats.accounts.iter().all(|account| account.total() <= 500));
             }
         });
-        assert_eq!(ledger.snapshot(), baseline);
+        let end = ledger.snapshot();
+        assert_eq!(LedgerStats { byte_ns: baseline.byte_ns, ..end.clone() }, baseline);
+        // What all had over time is on the one tab that they wrote on.
+        let settled = ledger.settle(std::iter::once(ledger.own()));
+        let after = ledger.snapshot().byte_ns;
+        assert!(settled.iter().all(|settled| (end.byte_ns..=after).contains(settled)), "{settled:?}");
     }
 }

@@ -15,6 +15,7 @@
 //! make it, is refused.
 
 pub(crate) mod eviction;
+mod stay;
 #[cfg(test)]
 mod tests;
 
@@ -35,9 +36,12 @@ use crate::Error;
 use crate::backend::{Graph, Parsed, Shapes};
 use crate::model::ModelSource;
 use crate::quota::{Kind, Ledger, Reserved};
+use crate::tab::Tab;
 
 pub use eviction::Eviction;
 use eviction::{Candidate, Uses, choose};
+pub use stay::Held;
+use stay::{Stay, Stays};
 
 /// Graphs are per owner: two tenants with the same bytes share nothing, so that neither can tell by timing whether
 /// the other has them. A public model is held once for all, for [`SYSTEM`](crate::quota::SYSTEM).
@@ -90,7 +94,7 @@ pub(crate) struct Resident {
     pub preparing: Arc<tokio::sync::Mutex<()>>,
     /// Bytes that it takes of the device when it is loaded, and for a start again for each plan.
     pub memory: u64,
-    owner: Arc<str>,
+    stay: Arc<Stay>,
     /// Whether its outputs were seen not to have a row for each row of its inputs.
     alone: AtomicBool,
     /// Bytes of its plans for one shape each.
@@ -116,7 +120,13 @@ impl Drop for Booked {
 impl Resident {
     /// A model that was loaded with `reserved` for it, on its owner's account.
     /// `source` is what it was made of, where that stays.
-    pub fn new(form: Form, model: ModelSource, reserved: Reserved, source: Option<Hold>) -> Self {
+    pub fn new(
+        form: Form,
+        model: ModelSource,
+        reserved: Reserved,
+        stay: Arc<Stay>,
+        source: Option<Hold>,
+    ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let examined = match &form {
             // The examination before the load looked at these.
@@ -131,7 +141,7 @@ impl Resident {
             model,
             preparing: Arc::default(),
             memory: reserved.bytes(),
-            owner: Arc::clone(reserved.tenant()),
+            stay,
             plans: Arc::default(),
             _source: source,
             reserved,
@@ -161,7 +171,12 @@ impl Resident {
     /// # Errors
     /// As [`Residency::reserve`].
     pub fn reserve(&self, residency: &Residency) -> Result<Reserved, Error> {
-        residency.reserve(&self.owner, Kind::Weights, self.memory)
+        residency.reserve(self.stay.owner(), Kind::Weights, self.memory, self.stay.tab())
+    }
+
+    /// A tenant uses it. Where it is everybody's, those who do are told of with its memory.
+    pub fn used_by(&self, tenant: &Arc<str>) {
+        self.stay.used_by(tenant);
     }
 
     /// What a plan with this memory has to keep for as long as it lives.
@@ -280,6 +295,8 @@ pub(crate) struct Residency {
     ledger: Arc<Ledger>,
     eviction: Eviction,
     slots: Mutex<Slots>,
+    /// Those that have been and are in memory, until what they had is told.
+    stays: Stays,
     /// Held by the one that makes room, so that two do not both drop graphs for the same bytes, and so that one that
     /// finds no idle graph left waits for those that are just being dropped.
     making_room: Mutex<()>,
@@ -334,6 +351,7 @@ impl Residency {
             ledger,
             eviction,
             slots: Mutex::default(),
+            stays: Stays::default(),
             making_room: Mutex::default(),
             ids: AtomicU64::new(0),
             loads: AtomicU64::new(0),
@@ -413,8 +431,14 @@ impl Residency {
     ///
     /// # Errors
     /// As [`Ledger::reserve`]. Idle graphs that would not have been enough are still there then.
-    pub fn reserve(&self, owner: &Arc<str>, kind: Kind, bytes: u64) -> Result<Reserved, Error> {
-        self.making_room(owner, || self.ledger.reserve(owner, kind, bytes))
+    pub fn reserve(
+        &self,
+        owner: &Arc<str>,
+        kind: Kind,
+        bytes: u64,
+        tab: &Arc<Tab>,
+    ) -> Result<Reserved, Error> {
+        self.making_room(owner, || self.ledger.reserve(owner, kind, bytes, tab))
     }
 
     /// Makes what is reserved `bytes` in all, with the same means.
@@ -473,6 +497,17 @@ impl Residency {
             self.evictions.fetch_add(1, Ordering::Relaxed);
             freed.saturating_add(bytes)
         })
+    }
+
+    /// Something of a model is about to be in memory.
+    pub fn stay(&self, owner: &Arc<str>, digest: &Arc<str>) -> Arc<Stay> {
+        self.stays.begin(owner, digest)
+    }
+
+    /// What has been held of the device's memory, for how long, since this was last asked: by graphs, and by nobody's requests.
+    /// What requests held is on their own tabs.
+    pub fn take_held(&self) -> Vec<Held> {
+        self.stays.take(&self.ledger)
     }
 
     /// Has a graph kept in another way from now on, if it is there: at once, if nobody holds it.

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
@@ -16,18 +15,19 @@ use tokio::time::Instant;
 
 use crate::Error;
 use crate::device::Device;
-use crate::error::nanos;
-use crate::job::{EndOnDrop, Present, Took, Waiter};
+use crate::job::{EndOnDrop, Present, Waiter, tabs};
 use crate::residency::Resident;
-use crate::sched::batch::{Batching, Filling, split};
+use crate::sched::batch::{Batching, Filling};
 use crate::sched::lane::{Request, TrainKey, Trial, Turn};
 use crate::service::{Cost, Job, Lease, Service, no_longer_than, within};
+use crate::tab::Tab;
 use crate::tensor::Tensor;
 
 /// What a request brings along.
 pub(crate) struct Passenger {
     request: Request,
     inputs: Vec<Tensor>,
+    tab: Arc<Tab>,
     gone: Arc<AtomicBool>,
     /// Tells that it does not wait for a lane any more.
     departs: oneshot::Sender<()>,
@@ -50,7 +50,7 @@ impl Service {
         lease: &Lease,
         inputs: &[Tensor],
         rows: u64,
-        job: Job,
+        job: &Job,
     ) -> Result<Option<Answer>, Error> {
         let bytes = inputs.iter().map(|input| u64::try_from(input.data().len()).unwrap_or(u64::MAX));
         let bytes = bytes.fold(0, u64::saturating_add);
@@ -78,7 +78,7 @@ impl Service {
         inputs: &[Tensor],
         request: &Request,
         batching: Arc<Batching>,
-        job: Job,
+        job: &Job,
     ) -> Result<Verdict, Error> {
         let resident = lease.hold.resident();
         let row = inputs.iter().map(|input| input.shape().get(1..).unwrap_or_default().to_vec());
@@ -86,8 +86,8 @@ impl Service {
         let present = Present::default();
         let (departs, departed) = oneshot::channel();
         let (verdict, given) = oneshot::channel();
-        let (gone, inputs) = (Arc::clone(&present.0), inputs.to_vec());
-        let passenger = Passenger { request: request.clone(), inputs, gone, departs, verdict };
+        let (gone, inputs, tab) = (Arc::clone(&present.0), inputs.to_vec(), Arc::clone(&job.tab));
+        let passenger = Passenger { request: request.clone(), inputs, tab, gone, departs, verdict };
         let asked = Instant::now();
         let (ticket, turn) = lease.device.lanes.board(request, key, passenger)?;
         if let Some(turn) = turn {
@@ -114,10 +114,10 @@ async fn drive(device: Arc<Device>, turn: Turn<Passenger>, resident: Arc<Residen
     let (mut requests, mut brought, mut waiters) = (Vec::new(), Vec::new(), Vec::new());
     let (mut flags, mut verdicts) = (Vec::new(), Vec::new());
     for (passenger, _) in riders {
-        let Passenger { request, inputs, gone, departs, verdict } = passenger;
+        let Passenger { request, inputs, tab, gone, departs, verdict } = passenger;
         let _ = departs.send(());
         let (tenant, rows) = (Arc::clone(&request.tenant), request.rows);
-        waiters.push(Waiter { tenant, rows, gone: Arc::clone(&gone) });
+        waiters.push(Waiter { tenant, rows, tab, gone: Arc::clone(&gone) });
         requests.push(request);
         brought.push(inputs);
         flags.push(gone);
@@ -129,7 +129,7 @@ async fn drive(device: Arc<Device>, turn: Turn<Passenger>, resident: Arc<Residen
         let (on, graph) = (Arc::clone(&device), Arc::clone(&resident));
         // On a thread of its own from here: copying takes its time too, and is charged.
         let begun = device.run(move || {
-            lane.start(filling);
+            lane.start(filling, tabs(&waiters));
             let inputs = stack(&brought, filling)?;
             match graph.graph()?.ready(&inputs)? {
                 Some(plan) => Ok(Ok(on.on(lane, plan, &graph, waiters, filling).run(inputs)?)),
@@ -141,7 +141,8 @@ async fn drive(device: Arc<Device>, turn: Turn<Passenger>, resident: Arc<Residen
             Ok(ridden) => return Ok(ridden),
             Err(unprepared) => unprepared,
         };
-        let plan = device.ready(Arc::clone(&resident), &inputs).await?;
+        let first = waiters.first().map(|waiter| Arc::clone(&waiter.tab)).unwrap_or_default();
+        let plan = device.ready(Arc::clone(&resident), &inputs, &first).await?;
         let lane = device.lanes.acquire(&requests).await?;
         ends.renumber(lane.job());
         let run = device.on(lane, plan, &resident, waiters, filling);
@@ -154,9 +155,9 @@ async fn drive(device: Arc<Device>, turn: Turn<Passenger>, resident: Arc<Residen
         // Nobody waits.
         _ = all_gone => return,
     };
-    let ridden = ridden.and_then(|(outputs, took)| {
+    let ridden = ridden.and_then(|outputs| {
         // Its outputs may not have a row for each row of its inputs.
-        part(&outputs, took, &rows, filling).inspect_err(|_| resident.never_rides())
+        part(&outputs, &rows, filling).inspect_err(|_| resident.never_rides())
     });
     match ridden {
         Ok(parts) => {
@@ -207,20 +208,10 @@ fn stack(brought: &[Vec<Tensor>], filling: Filling) -> Result<Vec<Tensor>, Error
     (0..inputs).map(input).collect()
 }
 
-/// Each request's part of the outputs and of what it took.
-fn part(outputs: &[Tensor], took: Took, rows: &[u64], filling: Filling) -> Result<Vec<Answer>, Error> {
-    let whole = |total: u64| split(total, rows, filling);
+/// Each request's part of the outputs, and what it rode in.
+fn part(outputs: &[Tensor], rows: &[u64], filling: Filling) -> Result<Vec<Answer>, Error> {
     let batch = rows.iter().fold(filling.rows, |sum, rows| sum.saturating_add(*rows));
-    let (device, peak) = (whole(nanos(took.device)), whole(took.peak));
-    let costs = rows.iter().zip(device.into_iter().zip(peak)).map(|(rows, (device, peak))| Cost {
-        device: Duration::from_nanos(device),
-        operators: took.operators,
-        peak,
-        rows: *rows,
-        batch,
-        padding: filling.rows,
-        ..Cost::default()
-    });
+    let costs = rows.iter().map(|rows| Cost { rows: *rows, batch, padding: filling.rows, ..Cost::default() });
     if is_alone(rows, filling) {
         return Ok(costs.map(|cost| (outputs.to_vec(), cost)).collect());
     }

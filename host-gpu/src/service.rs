@@ -10,17 +10,17 @@ use tokio::time::Instant;
 
 use crate::Error;
 use crate::device::{Device, DeviceKind, DeviceStats, GpuConfig};
-use crate::error::nanos;
 use crate::examine::{Examiner, ModelLimits, Report};
-use crate::job::{EndOnDrop, Run, Took, Waiter};
+use crate::job::{EndOnDrop, Run, Waiter};
 use crate::model::{ModelPolicy, ModelSource, Signature};
 use crate::quota::SYSTEM;
-use crate::residency::{Eviction, Hold, ResidentGraph};
+use crate::residency::{Eviction, Held, Hold, ResidentGraph};
 use crate::sched::Class;
 use crate::sched::batch::{Batching, Filling};
 use crate::sched::fair::Sharing;
 use crate::sched::lane::{Request, TenantShare};
 use crate::sched::times::shape;
+use crate::tab::{Tab, Used};
 use crate::tensor::Tensor;
 
 /// A graph whose runs are surely shorter runs on its caller's thread: waking another one would take longer than that.
@@ -64,7 +64,7 @@ impl Default for DeviceConfig {
 }
 
 /// How one inference is to be scheduled.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Job {
     pub class: Class,
     /// When nobody wants the answer any more.
@@ -73,6 +73,8 @@ pub struct Job {
     pub queue_timeout: Option<Duration>,
     /// Whether it rides with no other request.
     pub alone: bool,
+    /// Where what it takes is written, also if it fails or its caller goes.
+    pub tab: Arc<Tab>,
 }
 
 /// The answer of one inference, and what it took.
@@ -83,19 +85,13 @@ pub struct Inference {
     pub cost: Cost,
 }
 
-/// What one inference took. The parts of those who rode together make up exactly what their job took.
+/// What one inference took. The parts of those who rode together make up exactly what their jobs took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
     /// Time between asking for a lane and getting it.
     pub queued: Duration,
-    /// Time that a lane was held: its part of the job's.
-    pub device: Duration,
-    /// Time that the graph took to load, if it was loaded for the lease that this is the first inference of.
-    pub load: Duration,
-    /// Operators that its job ran.
-    pub operators: u64,
-    /// The most bytes in the job's tensors at one time: its part.
-    pub peak: u64,
+    /// What was on its tab.
+    pub used: Used,
     /// Rows that it brought.
     pub rows: u64,
     /// Rows of the batch that it rode in, rows of zeros included.
@@ -132,6 +128,13 @@ pub struct Stats {
     pub resident: Vec<ResidentGraph>,
 }
 
+impl Cost {
+    /// Time that lanes were held: its part of its jobs'.
+    pub fn device(&self) -> Duration {
+        Duration::from_nanos(self.used.device)
+    }
+}
+
 /// The door. Cloning it gives another handle on the same devices.
 #[derive(Clone)]
 pub struct Service(pub(crate) Arc<Inner>);
@@ -152,8 +155,6 @@ pub struct Lease {
     pub(crate) hold: Hold,
     signature: Signature,
     pub(crate) batching: Arc<Batching>,
-    /// Nanoseconds of its load that no inference has been told of.
-    untold: AtomicU64,
 }
 
 impl Lease {
@@ -223,13 +224,34 @@ impl Service {
     /// [`Error::NoGpu`] for a GPU on a machine without one; what the engine has against the model;
     /// [`Error::TenantMemory`], [`Error::DeviceMemory`] where it does not fit and nothing idle can make room.
     pub async fn load(&self, tenant: &str, model: &ModelSource, device: DeviceKind) -> Result<Lease, Error> {
+        self.load_on(tenant, model, device, &Arc::default()).await
+    }
+
+    /// The same. What loading takes is written on the tab of who is the first to ask, also if that goes before it is done.
+    ///
+    /// # Errors
+    /// As [`Service::load`].
+    pub async fn load_on(
+        &self,
+        tenant: &str,
+        model: &ModelSource,
+        device: DeviceKind,
+        tab: &Arc<Tab>,
+    ) -> Result<Lease, Error> {
         let device = self.device(device)?;
         let host = (!Arc::ptr_eq(device, &self.0.cpu)).then_some(&self.0.cpu);
-        let hold = device.lease(host, &owner(tenant, model), model).await?;
-        let untold = AtomicU64::new(hold.load_time().map_or(0, nanos));
+        let hold = device.lease(host, &owner(tenant, model), model, tab).await?;
+        let tenant: Arc<str> = tenant.into();
+        hold.resident().used_by(&tenant);
         let signature = hold.resident().graph()?.signature().clone();
         let batching = Arc::clone(&model.policy.batching);
-        Ok(Lease { tenant: tenant.into(), device: Arc::clone(device), hold, signature, batching, untold })
+        Ok(Lease { tenant, device: Arc::clone(device), hold, signature, batching })
+    }
+
+    /// What has been held of the devices' memory, not by requests, since this was last asked: what requests held is on their
+    /// tabs.
+    pub fn take_held(&self) -> Vec<Held> {
+        self.devices().flat_map(|device| device.take_held()).collect()
     }
 
     /// Has a model's graphs kept in another way from now on, where they are in memory: with the default, they go when
@@ -260,19 +282,21 @@ impl Service {
 
     async fn run(&self, lease: &Lease, inputs: Vec<(String, Tensor)>, job: Job) -> Result<Inference, Error> {
         lease.device.works()?;
+        lease.hold.resident().used_by(&lease.tenant);
+        let tab = Arc::clone(&job.tab);
         let signature = lease.signature();
         let inputs = signature.order_inputs(inputs)?;
         let rides = !job.alone && lease.batching.is_on() && lease.hold.resident().rides();
         let rows = if rides { signature.rows(&inputs) } else { None };
         let answer = match rows.filter(|rows| *rows < lease.batching.max_batch) {
-            Some(rows) => match self.ride(lease, &inputs, rows, job).await? {
+            Some(rows) => match self.ride(lease, &inputs, rows, &job).await? {
                 Some(answer) => answer,
-                None => self.alone(lease, inputs, job).await?,
+                None => self.alone(lease, inputs, &job).await?,
             },
-            None => self.alone(lease, inputs, job).await?,
+            None => self.alone(lease, inputs, &job).await?,
         };
         let (outputs, mut cost) = answer;
-        cost.load = Duration::from_nanos(lease.untold.swap(0, Ordering::Relaxed));
+        cost.used = tab.take();
         let names = signature.outputs.iter().map(|spec| spec.name.clone());
         Ok(Inference { outputs: names.zip(outputs).collect(), cost })
     }
@@ -281,13 +305,13 @@ impl Service {
         &self,
         lease: &Lease,
         inputs: Vec<Tensor>,
-        job: Job,
+        job: &Job,
     ) -> Result<(Vec<Tensor>, Cost), Error> {
         let (device, resident) = (&lease.device, lease.hold.resident());
         let plan = match resident.graph()?.ready(&inputs)? {
             Some(plan) => plan,
             None => {
-                let preparing = device.ready(Arc::clone(resident), &inputs);
+                let preparing = device.ready(Arc::clone(resident), &inputs, &job.tab);
                 within(job.deadline, "preparing the graph for these shapes", preparing).await?
             }
         };
@@ -302,21 +326,21 @@ impl Service {
         let queued = asked.elapsed();
 
         let gone = Arc::default();
-        let waiter = Waiter { tenant: Arc::clone(&lease.tenant), rows, gone: Arc::clone(&gone) };
+        let (tenant, tab) = (Arc::clone(&lease.tenant), Arc::clone(&job.tab));
+        let waiter = Waiter { tenant, rows, tab, gone: Arc::clone(&gone) };
         let running = lane.job();
         let run = Run {
             deadline: job.deadline,
             yields: !short,
             ..device.on(lane, plan, resident, vec![waiter], Filling::default())
         };
-        let (outputs, took) = if short {
+        let outputs = if short {
             run_here(run, inputs)?
         } else {
             let _ends = EndOnDrop::new(&device.lanes, running, vec![Arc::clone(&gone)]);
             within(job.deadline, "running", device.run(move || run.run(inputs))).await?
         };
-        let Took { device, operators, peak } = took;
-        Ok((outputs, Cost { queued, device, operators, peak, rows, batch: rows, ..Cost::default() }))
+        Ok((outputs, Cost { queued, rows, batch: rows, ..Cost::default() }))
     }
 
     /// Whether there is a device of this kind.
@@ -325,6 +349,14 @@ impl Service {
     /// [`Error::NoGpu`].
     pub fn has_device(&self, kind: DeviceKind) -> Result<(), Error> {
         self.device(kind).map(|_| ())
+    }
+
+    /// What the device of this kind is called.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`].
+    pub fn device_name(&self, kind: DeviceKind) -> Result<&'static str, Error> {
+        self.device(kind).map(|device| device.name)
     }
 
     /// Why there is no GPU, if there is none: a sentence for the operator.
@@ -373,7 +405,7 @@ fn owner(tenant: &str, model: &ModelSource) -> Arc<str> {
 
 impl Lease {
     /// What is asked of a lane for these inputs, which are so many rows if they can ride with others.
-    pub(crate) fn request(&self, rows: Option<u64>, inputs: &[Tensor], job: Job) -> Request {
+    pub(crate) fn request(&self, rows: Option<u64>, inputs: &[Tensor], job: &Job) -> Request {
         Request {
             tenant: Arc::clone(&self.tenant),
             class: job.class,
@@ -385,7 +417,7 @@ impl Lease {
     }
 }
 
-fn run_here<P>(run: Run<P>, inputs: Vec<Tensor>) -> Result<(Vec<Tensor>, Took), Error> {
+fn run_here<P>(run: Run<P>, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
     catch_unwind(AssertUnwindSafe(|| run.run(inputs))).unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
 }
 

@@ -30,7 +30,6 @@ pub mod fuzzing;
 mod hosts;
 mod http;
 mod limits;
-#[allow(dead_code)]
 mod meter;
 mod model;
 mod name;

@@ -75,6 +75,8 @@ pub struct Node {
     pub budgets: Arc<Budgets>,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
+    /// What calls use.
+    pub meter: Arc<crate::meter::Meter>,
     /// The sandboxes that there may be at one time, over all functions.
     pub sandboxes: Arc<Pool>,
     pub memory: Arc<NodeMemory>,
@@ -202,6 +204,7 @@ impl Node {
             service,
             models: Arc::default(),
             telemetry,
+            meter: Arc::default(),
             sandboxes: Pool::new(settings.sandbox.sandboxes.get()),
             memory: Arc::new(NodeMemory::new(memory)),
             egress: Arc::new(Egress::new(AddressRules { allowed: settings.egress.allow.clone() })?),

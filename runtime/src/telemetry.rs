@@ -15,34 +15,8 @@ use prometheus_client::registry::Registry;
 use weir_gpu::{Cost, Stats};
 
 use crate::limits::Limit;
+use crate::meter::record::Outcome;
 use crate::sandbox::memory::NodeMemory;
-
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// The function answered whole, whatever its status.
-    Answered,
-    /// The function trapped, or ended without an answer or in the middle of one.
-    Failed,
-    /// The deadline passed.
-    TimedOut,
-    /// Refused before it ran.
-    Refused,
-    /// The client went away.
-    Cancelled,
-}
-
-impl Outcome {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Failed => "failed",
-            Self::TimedOut => "timed_out",
-            Self::Refused => "refused",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
 
 impl EncodeLabelValue for Outcome {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
@@ -315,7 +289,7 @@ impl Telemetry {
 
     pub fn inference(&self, cost: &Cost) {
         self.queue_seconds.observe(cost.queued.as_secs_f64());
-        self.device_seconds.observe(cost.device.as_secs_f64());
+        self.device_seconds.observe(cost.device().as_secs_f64());
     }
 
     /// Counts a new sandbox while the answer lives.

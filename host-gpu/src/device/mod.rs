@@ -20,20 +20,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use self::reserves::Reserves;
 use crate::Error;
 use crate::backend::{Backend, Plan, Shapes, Tract};
+use crate::error::nanos;
 use crate::examine::{Examiner, Report};
 use crate::job::{Run, Waiter};
 use crate::model::{ModelPolicy, ModelSource};
 use crate::quota::{Kind, Ledger, LedgerStats};
-use crate::residency::{Form, Hold, Key, Residency, Resident, Tier};
+use crate::residency::{Form, Held, Hold, Key, Residency, Resident, Tier};
 use crate::ride::Passenger;
 use crate::sched::batch::Filling;
 use crate::sched::fair::Sharing;
 use crate::sched::lane::{Lane, Lanes};
 use crate::service::DeviceConfig;
+use crate::tab::Tab;
 use crate::tensor::Tensor;
 
 pub use probe::{GpuFolders, GpuPart, gpu_parts};
@@ -111,6 +114,11 @@ pub struct DeviceStats {
     /// Nanoseconds of device time since the start, by tenant. Of the tenants that have not used it for longest, beyond some
     /// thousands, nothing is remembered.
     pub device_time: BTreeMap<Arc<str>, u64>,
+    /// Nanoseconds that its lanes were used since the start, and those of them that are on nobody's [`Tab`].
+    pub used: u64,
+    pub unbilled: u64,
+    /// Nanoseconds of loading graphs and of making them ready for shapes, since the start.
+    pub load_time: u64,
     /// Its memory, as it is planned.
     pub memory: LedgerStats,
     /// The same as its driver counts it, where it has one.
@@ -165,6 +173,24 @@ pub(crate) struct Device {
     pub batches: AtomicU64,
     pub batched: AtomicU64,
     operators: Arc<AtomicU64>,
+    /// Nanoseconds of loading and preparing.
+    load_time: AtomicU64,
+}
+
+/// A time of loading that goes on.
+struct Timed<'a> {
+    device: &'a Device,
+    tab: &'a Tab,
+    is_graph: bool,
+    since: Instant,
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        let took = nanos(self.since.elapsed());
+        self.device.load_time.fetch_add(took, Ordering::Relaxed);
+        self.tab.loaded(took, self.is_graph);
+    }
 }
 
 /// What a load has made.
@@ -307,6 +333,7 @@ impl Device {
             batches: AtomicU64::new(0),
             batched: AtomicU64::new(0),
             operators: Arc::default(),
+            load_time: AtomicU64::new(0),
         })
     }
 
@@ -364,10 +391,11 @@ impl Device {
         host: Option<&Arc<Self>>,
         owner: &Arc<str>,
         model: &ModelSource,
+        tab: &Arc<Tab>,
     ) -> Result<Hold, Error> {
         self.works()?;
         let key = Key { owner: Arc::clone(owner), digest: Arc::clone(&model.digest), tier: Tier::Device };
-        let load = || self.load(host.map(Arc::clone), Arc::clone(owner), model.clone());
+        let load = || self.load(host.map(Arc::clone), Arc::clone(owner), model.clone(), Arc::clone(tab));
         self.residency.lease(key, model.policy.keep, load).await
     }
 
@@ -376,12 +404,13 @@ impl Device {
         host: Option<Arc<Self>>,
         owner: Arc<str>,
         model: ModelSource,
+        tab: Arc<Tab>,
     ) -> BoxFuture<'static, Result<Resident, Error>> {
         let device = Arc::clone(self);
         let loading = async move {
             let memory = device.needs(&model).await?;
             let parsed = match host {
-                Some(host) => Some(host.parsed(&device, &owner, &model, memory).await?),
+                Some(host) => Some(host.parsed(&device, &owner, &model, memory, &tab).await?),
                 None => None,
             };
             let source = model.clone();
@@ -394,7 +423,7 @@ impl Device {
                 let source = parsed.filter(|_| graph.made_per_shape());
                 Ok(Made { takes: graph.weights(), form: Form::Graph(graph), source })
             };
-            device.loaded(owner, model, memory, make).await
+            device.loaded(owner, model, memory, (tab, true), make).await
         };
         loading.boxed()
     }
@@ -406,19 +435,20 @@ impl Device {
         owner: &Arc<str>,
         model: &ModelSource,
         memory: u64,
+        tab: &Arc<Tab>,
     ) -> Result<Hold, Error> {
         let key = Key { owner: Arc::clone(owner), digest: Arc::clone(&model.digest), tier: Tier::Host };
         let keep = model.policy.keep_on_host();
         let load = || {
             let (host, device) = (Arc::clone(self), Arc::clone(device));
-            let (owner, model) = (Arc::clone(owner), model.clone());
+            let (owner, model, tab) = (Arc::clone(owner), model.clone(), Arc::clone(tab));
             let loading = async move {
                 let source = model.clone();
                 let make = move |_: &Self| {
                     let parsed = device.backend.parse(source.format, &source.read()?)?;
                     Ok(Made { takes: Some(parsed.bytes()), form: Form::Parsed(parsed), source: None })
                 };
-                host.loaded(owner, model, memory, make).await
+                host.loaded(owner, model, memory, (tab, false), make).await
             };
             loading.boxed()
         };
@@ -440,12 +470,13 @@ impl Device {
     }
 
     /// Has something in this device's memory, for which as much is reserved as the model needs, and in the end as much as it
-    /// takes, if that is told.
+    /// takes, if that is told. What that takes is written on the tab, as a graph's load if it is one.
     async fn loaded(
         self: &Arc<Self>,
         owner: Arc<str>,
         model: ModelSource,
         memory: u64,
+        (tab, is_graph): (Arc<Tab>, bool),
         make: impl FnOnce(&Self) -> Result<Made, Error> + Send + 'static,
     ) -> Result<Resident, Error> {
         // A load that has begun goes on, also if nobody waits for it any more: there are only so many.
@@ -453,14 +484,16 @@ impl Device {
         let device = Arc::clone(self);
         self.run(move || {
             let _permit = permit;
+            let _timed = device.timed(&tab, is_graph);
             device.reconcile();
-            let mut reserved = device.residency.reserve(&owner, Kind::Weights, memory)?;
+            let stay = device.residency.stay(&owner, &model.digest);
+            let mut reserved = device.residency.reserve(&owner, Kind::Weights, memory, stay.tab())?;
             let Made { takes, form, source } = make(&device)?;
             // The examination counted a run's tensors too, which each run takes for itself.
             if let Some(takes) = takes {
                 device.residency.resize(&mut reserved, takes)?;
             }
-            Ok(Resident::new(form, model, reserved, source))
+            Ok(Resident::new(form, model, reserved, stay, source))
         })
         .await
     }
@@ -502,6 +535,7 @@ impl Device {
         self: &Arc<Self>,
         resident: Arc<Resident>,
         inputs: &[Tensor],
+        tab: &Arc<Tab>,
     ) -> Result<Arc<dyn Plan>, Error> {
         let turn = Arc::clone(&resident.preparing).lock_owned().await;
         // Whoever had the turn before may have wanted the same.
@@ -510,24 +544,30 @@ impl Device {
         }
         // Of the inputs only their shapes go on without the caller.
         let shapes = inputs.iter().map(|input| input.shape().to_vec()).collect();
-        let device = Arc::clone(self);
+        let (device, tab) = (Arc::clone(self), Arc::clone(tab));
         let prepared = tokio::spawn(async move {
-            let plan = device.prepare(resident, shapes).await;
+            let plan = device.prepare(resident, shapes, tab).await;
             drop(turn);
             plan
         });
         prepared.await.unwrap_or_else(|error| Err(Error::from_join(error)))
     }
 
-    async fn prepare(&self, resident: Arc<Resident>, shapes: Shapes) -> Result<Arc<dyn Plan>, Error> {
+    async fn prepare(
+        self: &Arc<Self>,
+        resident: Arc<Resident>,
+        shapes: Shapes,
+        tab: Arc<Tab>,
+    ) -> Result<Arc<dyn Plan>, Error> {
         if resident.needs_examination(&shapes) {
             self.examiner.examine(&resident.model, Some(shapes.clone())).await?;
             resident.remember_examined(shapes.clone());
         }
         let permit = Arc::clone(&self.preparations).acquire_owned().await.map_err(|_| Error::Cancelled)?;
-        let residency = Arc::clone(&self.residency);
+        let (device, residency) = (Arc::clone(self), Arc::clone(&self.residency));
         self.run(move || {
             let _permit = permit;
+            let _timed = device.timed(&tab, false);
             let graph = resident.graph()?;
             let mut more = match graph.made_per_shape() {
                 true => Some(resident.reserve(&residency)?),
@@ -541,6 +581,16 @@ impl Device {
             graph.prepare(shapes, &mut book)
         })
         .await
+    }
+
+    /// Counts the time until the answer is dropped as one of loading, and writes it on a tab.
+    fn timed<'a>(&'a self, tab: &'a Tab, is_graph: bool) -> Timed<'a> {
+        Timed { device: self, tab, is_graph, since: Instant::now() }
+    }
+
+    /// What has been held of its memory, not by requests, since this was last asked.
+    pub fn take_held(&self) -> Vec<Held> {
+        self.residency.take_held()
     }
 
     /// Has the books say what the driver and the engine take besides what is planned.
@@ -564,6 +614,9 @@ impl Device {
             suspended: lanes.suspended,
             suspensions: lanes.suspensions,
             device_time: lanes.device_time,
+            used: lanes.used,
+            unbilled: lanes.unbilled,
+            load_time: self.load_time.load(Ordering::Relaxed),
             memory: self.ledger.snapshot(),
             driver: self.hardware.as_ref().and_then(|hardware| hardware.memory()),
             failed: self.works().is_err(),

@@ -27,7 +27,7 @@ impl Reserves {
         let all = there.free.saturating_sub(there.free / LEFT_FREE);
         let left_free = there.free.saturating_sub(memory.unwrap_or(all));
         let reserve = |bytes| {
-            let reserved = ledger.reserve(&SYSTEM.into(), Kind::Reserve, bytes);
+            let reserved = ledger.reserve(&SYSTEM.into(), Kind::Reserve, bytes, ledger.own());
             reserved.map_err(|error| error.to_string())
         };
         let (taken, free) = (reserve(there.total.saturating_sub(there.free))?, reserve(left_free)?);

@@ -181,7 +181,7 @@ async fn both_devices_answer_alike_and_each_keeps_its_own_books() {
         let one = run(&service, &here, rows, 64).await.unwrap();
         let other = run(&service, &there, rows, 64).await.unwrap();
         assert_eq!(one.outputs, other.outputs);
-        assert_eq!(one.cost.operators, other.cost.operators);
+        assert_eq!(one.cost.used.operators, other.cost.used.operators);
     }
     assert_eq!(played.count(Asked::BringBack), 2);
     let stats = service.stats();
@@ -236,7 +236,7 @@ async fn the_host_is_ahead_of_the_device_within_a_bound_and_never_when_a_run_is_
     let (service, played) = service();
     let lease = service.load("t", &model(onnx::product("n", 64)), DeviceKind::Gpu).await.unwrap();
     let before = played.count(Asked::Synchronize);
-    let operators = run(&service, &lease, 1, 64).await.unwrap().cost.operators;
+    let operators = run(&service, &lease, 1, 64).await.unwrap().cost.used.operators;
     let synchronized = played.count(Asked::Synchronize) - before;
     let ahead = u64::try_from(played.outstanding()).unwrap();
     assert!(u64::try_from(synchronized).unwrap() >= operators / ahead, "{synchronized} for {operators}");

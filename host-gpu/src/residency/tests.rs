@@ -76,11 +76,12 @@ impl World {
     fn loading(&self, owner: &str, bytes: u64) -> BoxFuture<'static, Result<Resident, Error>> {
         let (residency, owner, load) = (Arc::clone(&self.residency), owner.into(), self.load);
         let loading = async move {
-            let reserved = residency.reserve(&owner, Kind::Weights, bytes)?;
+            let model = ModelSource::from_memory("d", Format::Onnx, Bytes::new());
+            let stay = residency.stay(&owner, &model.digest);
+            let reserved = residency.reserve(&owner, Kind::Weights, bytes, stay.tab())?;
             sleep(load).await;
             let graph = Empty(Signature { inputs: vec![], outputs: vec![] });
-            let model = ModelSource::from_memory("d", Format::Onnx, Bytes::new());
-            Ok(Resident::new(Form::Graph(Box::new(graph)), model, reserved, None))
+            Ok(Resident::new(Form::Graph(Box::new(graph)), model, reserved, stay, None))
         };
         loading.boxed()
     }
@@ -270,7 +271,7 @@ async fn a_tenant_at_its_quota_makes_room_with_its_own() {
     world.touch("t", "a", 10, IDLE).await;
     sleep(MINUTE).await;
     world.touch("t", "b", 10, IDLE).await;
-    let mut job = world.residency.reserve(&"t".into(), Kind::Activations, 5).unwrap();
+    let mut job = world.residency.reserve(&"t".into(), Kind::Activations, 5, &Arc::default()).unwrap();
     assert_eq!(world.there(), ["other/old", "t/b"]);
     world.residency.resize(&mut job, 15).unwrap();
     assert_eq!(world.there(), ["other/old"], "growth makes room too");
@@ -306,7 +307,7 @@ async fn graphs_go_in_the_order_of_what_they_are_worth() {
         }
         world.touch("t", "cheap", 10, IDLE).await;
         let mut left = order.map(|digest| format!("t/{digest}")).to_vec();
-        let mut job = world.residency.reserve(&"u".into(), Kind::Activations, 0).unwrap();
+        let mut job = world.residency.reserve(&"u".into(), Kind::Activations, 0, &Arc::default()).unwrap();
         for bytes in [1, 11, 21] {
             world.residency.resize(&mut job, bytes).unwrap();
             left.remove(0);
@@ -347,7 +348,10 @@ async fn a_thousand_cycles_leave_nothing() {
         let keep =
             [AT_ONCE, IDLE, Keep { keep_alive: SECOND, ..AT_ONCE }][usize::try_from(cycle % 3).unwrap()];
         if cycle % 3 == 2 {
-            let lost = (world.residency.reserve(&owner.as_str().into(), Kind::Weights, 30), Error::Cancelled);
+            let lost = (
+                world.residency.reserve(&owner.as_str().into(), Kind::Weights, 30, &Arc::default()),
+                Error::Cancelled,
+            );
             let failing = async move { lost.0.and(Err(lost.1)) }.boxed();
             let key = key(&owner, &format!("failing {digest}"));
             assert!(world.residency.lease(key, keep, || failing).await.is_err());
@@ -386,7 +390,12 @@ async fn many_at_once_leave_nothing() {
                     }
                     _ => {
                         let lease = leased.await;
-                        let job = world.residency.reserve(&owner.as_str().into(), Kind::Activations, number);
+                        let job = world.residency.reserve(
+                            &owner.as_str().into(),
+                            Kind::Activations,
+                            number,
+                            &Arc::default(),
+                        );
                         tokio::task::yield_now().await;
                         drop((job, lease));
                     }

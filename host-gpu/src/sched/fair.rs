@@ -268,9 +268,11 @@ impl Fair {
         Some(Running { job, graph, resumes: begun, filling, class, riders })
     }
 
-    /// A running job has used `nanos` of a lane: they are split among its requests as they are billed.
-    pub fn charge(&mut self, running: &Running, nanos: u64) {
+    /// A running job has used `nanos` of a lane: they are split among its requests, and each part is `billed`, in the order of
+    /// the requests.
+    pub fn charge(&mut self, running: &Running, nanos: u64, mut billed: impl FnMut(u64)) {
         let mut uses = |flow: FlowId, part: u64| {
+            billed(part);
             self.place(flow, |flow| {
                 flow.used += (u128::from(part) * SCALE).div_ceil(flow.weight.into());
                 flow.total = flow.total.saturating_add(part);

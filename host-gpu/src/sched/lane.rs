@@ -28,6 +28,7 @@ use super::queue::{Asking, Queue, Refused};
 use super::times::{Times, Work};
 use crate::Error;
 use crate::error::nanos;
+use crate::tab::Tab;
 
 use train::Company;
 pub(crate) use train::{TrainKey, Trial, Turn};
@@ -105,6 +106,9 @@ struct State<P> {
     default_share: TenantShare,
     ids: u64,
     suspensions: u64,
+    /// Nanoseconds that lanes were used, and those of them that are on nobody's tab.
+    used: u64,
+    unbilled: u64,
 }
 
 type Seat = u64;
@@ -124,6 +128,8 @@ pub(crate) struct Lane<P> {
     /// Since when the lane has been used and not charged for; none before the job begins.
     since: Option<Instant>,
     used: Duration,
+    /// Of the job's requests, in their order.
+    tabs: Vec<Arc<Tab>>,
     departure: Option<Departure<(Seat, P)>>,
 }
 
@@ -147,6 +153,9 @@ pub(crate) struct LaneStats {
     pub suspensions: u64,
     /// Nanoseconds of device time, by tenant.
     pub device_time: BTreeMap<Arc<str>, u64>,
+    /// Nanoseconds that lanes were used since the start, and those of them that are on nobody's tab.
+    pub used: u64,
+    pub unbilled: u64,
 }
 
 impl<P> Clone for Lanes<P> {
@@ -177,6 +186,8 @@ impl<P: Send> Lanes<P> {
             default_share: share,
             ids: 0,
             suspensions: 0,
+            used: 0,
+            unbilled: 0,
         };
         let (device, total, epoch) = (device.to_owned(), total.get(), Instant::now());
         Self(Arc::new(Shared { device, total, epoch, state: Mutex::new(state) }))
@@ -250,6 +261,8 @@ impl<P: Send> Lanes<P> {
             suspended: state.waiting.values().filter(|waiting| matches!(waiting, Waiting::Begun(_))).count(),
             suspensions: state.suspensions,
             device_time: state.fair.device_time(),
+            used: state.used,
+            unbilled: state.unbilled,
         }
     }
 }
@@ -317,7 +330,8 @@ impl<P> Shared<P> {
             match waiting {
                 Some(Waiting::New { grant, shape, .. }) => {
                     let (shared, running) = (Arc::clone(self), Some(running));
-                    let lane = Lane { shared, running, shape, since: None, used: Duration::ZERO, departure };
+                    let (used, tabs) = (Duration::ZERO, Vec::new());
+                    let lane = Lane { shared, running, shape, since: None, used, tabs, departure };
                     // If nobody takes it any more, it is dropped and comes back.
                     let _ = grant.send(lane);
                 }
@@ -391,11 +405,12 @@ impl<P> Lane<P> {
         Some((seated.collect(), filling))
     }
 
-    /// The job begins, with these rows of zeros: from now on its time is charged.
-    pub fn start(&mut self, filling: Filling) {
+    /// The job begins, with these rows of zeros: from now on its time is charged, and written on its requests' tabs.
+    pub fn start(&mut self, filling: Filling, tabs: Vec<Arc<Tab>>) {
         if let Some(running) = &mut self.running {
             running.filling = filling;
         }
+        self.tabs = tabs;
         self.since.get_or_insert_with(Instant::now);
     }
 
@@ -439,9 +454,8 @@ impl<P> Lane<P> {
         self.running.as_ref().map(|_| ()).ok_or(Error::Cancelled)
     }
 
-    /// The run is done: how long it took is remembered for others like it. Returns the time that the lane
-    /// was used.
-    pub fn finish(&mut self, rows: u64) -> Duration {
+    /// The run is done: how long it took is remembered for others like it.
+    pub fn finish(&mut self, rows: u64) {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         self.charge(&mut state);
@@ -449,12 +463,6 @@ impl<P> Lane<P> {
             let work = Work { graph: running.graph, rows, shape: self.shape };
             state.times.learn(work, nanos(self.used), shared.now());
         }
-        self.used
-    }
-
-    /// Time that the lane was used and charged for.
-    pub fn used(&self) -> Duration {
-        self.used
     }
 
     fn charge(&mut self, state: &mut State<P>) {
@@ -463,9 +471,18 @@ impl<P> Lane<P> {
         let took = now.saturating_duration_since(since);
         self.since = Some(now);
         self.used = self.used.saturating_add(took);
-        if let Some(running) = &self.running {
-            state.fair.charge(running, nanos(took));
-        }
+        let took = nanos(took);
+        // One that has made way and was told to end has no lane.
+        let Some(running) = &self.running else { return };
+        let (mut tabs, mut billed) = (self.tabs.iter(), 0u64);
+        state.fair.charge(running, took, |part| {
+            if let Some(tab) = tabs.next() {
+                tab.used_lane(part);
+                billed = billed.saturating_add(part);
+            }
+        });
+        state.used = state.used.saturating_add(took);
+        state.unbilled = state.unbilled.saturating_add(took.saturating_sub(billed));
     }
 }
 

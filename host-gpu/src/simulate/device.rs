@@ -335,7 +335,7 @@ impl<'a> Simulation<'a> {
         let (graph, done) = (job.graph, job.operators == 0);
         let wanted = self.jobs.get(&id).is_some_and(|job| self.is_wanted(job));
         self.tally.uses(took, self.now);
-        self.fair.charge(&running, took);
+        self.fair.charge(&running, took, |_| {});
         if done || !wanted {
             self.end(id, done);
             self.fair.end(running, self.now);

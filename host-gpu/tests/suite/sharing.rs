@@ -1,6 +1,7 @@
 //! Tenants on one device: memory that is planned, requests that ride together, callers that leave.
 
 mod batches;
+mod bill;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -148,7 +149,7 @@ async fn a_long_job_makes_way_for_another_tenants_short_one() {
         tokio::task::yield_now().await;
     }
     let answer = run(&service, &victim, &values(&[1, 1000], 2), Job::default()).await.unwrap();
-    assert!(answer.cost.operators >= 3);
+    assert!(answer.cost.used.operators >= 3);
     let stats = service.stats();
     assert!(stats.inferences == 1, "it was answered before any of those that came before it");
     assert!(stats.devices[0].suspensions >= 1);
@@ -174,7 +175,7 @@ async fn waiting_has_an_end() {
     assert_eq!(refused, Error::QueueTimeout { waited });
     let answer = long.await.unwrap().unwrap();
     // Now it is known how long such a run takes.
-    let deadline = Some(tokio::time::Instant::now() + answer.cost.device / 10);
+    let deadline = Some(tokio::time::Instant::now() + answer.cost.device() / 10);
     let operators = service.stats().operators;
     let late = run(&service, &lease, &values(&[4, 100_000], 1), Job { deadline, ..Job::default() }).await;
     assert!(matches!(late.unwrap_err(), Error::DeadlineTooSoon { .. }));
@@ -191,7 +192,7 @@ async fn long_inputs_of_one_tenant_do_not_have_short_ones_of_another_refused() {
         (load(&service, "long", &source).await.unwrap(), load(&service, "short", &source).await.unwrap());
     let answer = run(&service, &long, &values(&[1, 200_000], 1), Job::default()).await.unwrap();
     let hurry = || {
-        let deadline = Some(tokio::time::Instant::now() + answer.cost.device / 10);
+        let deadline = Some(tokio::time::Instant::now() + answer.cost.device() / 10);
         Job { deadline, ..Job::default() }
     };
     let refused = run(&service, &long, &values(&[1, 200_000], 1), hurry()).await.unwrap_err();

@@ -129,6 +129,17 @@ pub enum Class {
     Batch,
 }
 
+impl Class {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::Standard => "standard",
+            Self::Batch => "batch",
+        }
+    }
+}
+
 /// Who rides with whom, where a model's inferences are run in batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

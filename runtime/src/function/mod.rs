@@ -25,8 +25,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub use config::{Class, Device, FunctionConfig, Isolation, Limits, at_most, span_at_most};
 pub use pool::{End, NoAnswer, Ticket};
 pub use revision::{Revision, RevisionRecord};
-pub use wake::{Stage, StartError};
+pub use wake::{Stage, StartError, Use, nanos};
 
+use crate::meter::rest::Rest;
 use crate::node::Node;
 use crate::rates::Limited;
 use crate::sandbox::logs::Log;
@@ -75,6 +76,8 @@ pub struct Function {
     pub log: Arc<Log>,
     /// How often it may be called: as its newest revision says that gets calls.
     pub rate: Limited,
+    /// Calls of it that were refused before they went to a revision.
+    pub rest: Arc<Rest>,
     state: RwLock<Deployed>,
     calls: AtomicU64,
     failures: AtomicU64,
@@ -98,9 +101,11 @@ impl Function {
         let (tenant, name): (Arc<str>, Arc<str>) =
             (record.tenant.as_str().into(), record.name.as_str().into());
         let log = Log::new(node.store.log(&tenant, &name), node.settings().logs.clone());
+        let rest = node.meter.rests.open(&tenant, &name, 0, None);
         let function = Self {
             tenant,
             name,
+            rest,
             log: Arc::new(log),
             rate: Limited::default(),
             state: RwLock::default(),

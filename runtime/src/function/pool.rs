@@ -22,9 +22,10 @@ use wasmtime::{AsContextMut, Engine, PoolConcurrencyLimitError, Store};
 use wasmtime_wasi_http::handler::{Prepared, Proxy, ProxyPre};
 use wasmtime_wasi_http::{WasiBody, WasiHttpView};
 
-use super::wake::{ColdStart, Use};
+use super::wake::{ColdStart, Use, nanos};
 use crate::admission::{self, Admitted, Permit};
 use crate::limits::{Exceeded, Limit};
+use crate::meter::bill::Bill;
 use crate::sandbox::met::{self, Met};
 use crate::sandbox::meter::Meter;
 use crate::sandbox::store::{self, Common, Host, computed};
@@ -63,6 +64,8 @@ pub struct Ticket {
     pub gone: CancellationToken,
     /// Cancelled when the function has answered. Until then the sandbox is not used again.
     pub answered: CancellationToken,
+    /// Where what it uses is written.
+    pub bill: Option<Arc<Bill>>,
     /// Told why the sandbox ended, if it was not by an ordinary answer.
     pub ended: oneshot::Sender<End>,
     /// One of the function's and of the tenant's calls that may run.
@@ -129,7 +132,7 @@ impl Pool {
         let mut work = Work { request, ticket, answer };
         loop {
             let Some(idle) = self.idle().pop() else {
-                let sandbox = self.start().await?;
+                let sandbox = self.start(work.ticket.bill.as_ref()).await?;
                 tokio::spawn(Arc::clone(self).live(sandbox, work));
                 break;
             };
@@ -150,19 +153,23 @@ impl Pool {
     /// # Errors
     /// [`NoAnswer`].
     pub async fn try_start(&self) -> Result<(), NoAnswer> {
-        self.start().await.map(drop)
+        self.start(None).await.map(drop)
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<oneshot::Sender<Work>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new sandbox, as soon as the node has one.
-    async fn start(&self) -> Result<Sandbox, NoAnswer> {
+    /// A new sandbox, as soon as the node has one. How long that takes is written on the bill of the call that wants it.
+    async fn start(&self, bill: Option<&Arc<Bill>>) -> Result<Sandbox, NoAnswer> {
+        let asked = Instant::now();
         let start_by = Instant::now() + self.startup_timeout;
         let permit =
             self.sandboxes.enter(&self.tenant, self.startup_timeout).await.ok_or(NoAnswer::AllInUse)?;
         let started = Instant::now();
+        if let Some(bill) = bill {
+            bill.add(|amounts| amounts.held_ns += nanos(started - asked));
+        }
         let mut store = self.store(start_by).await?;
         let (meter, met) = (store.data().meter(), store.data().met.clone());
         let start = meter.metered(self.pre.instantiate_async(&mut store));
@@ -190,8 +197,16 @@ impl Pool {
                 return Err(slow.into());
             }
         };
-        if self.cold.first_sandbox(started.elapsed()) {
-            self.telemetry.cold_start_sandbox(started.elapsed());
+        let took = started.elapsed();
+        let is_first = self.cold.first_sandbox(took);
+        if is_first {
+            self.telemetry.cold_start_sandbox(took);
+        }
+        if let Some(bill) = bill {
+            bill.add(|amounts| {
+                amounts.startup_ns += nanos(took);
+                amounts.cold_sandbox_ns += if is_first { nanos(took) } else { 0 };
+            });
         }
         Ok(Sandbox { store, proxy, permit })
     }
@@ -277,13 +292,14 @@ impl Pool {
             let answered = ticket.answered.clone();
             let prepared = accessor.with(|mut store| {
                 let mut store = store.as_context_mut();
-                store.data_mut().begin(ticket.number, deadline);
+                store.data_mut().begin(ticket.number, deadline, ticket.bill.clone());
                 Prepared::new(store, proxy, request, WasiHttpView::http, answer)
             });
             *current.lock() = Some(Running { ticket, deadline });
             // The call's end is seen from outside the guest, by `Watch`.
             prepared?.run(accessor, std::future::pending()).await?;
             std::future::poll_fn(|cx| accessor.poll_no_interesting_tasks(cx)).await;
+            accessor.with(|mut store| store.as_context_mut().data_mut().end());
             if left == 0 {
                 break;
             }

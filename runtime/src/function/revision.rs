@@ -10,6 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::config::FunctionConfig;
 use super::wake::{ColdStart, State};
 use crate::admission::Gate;
+use crate::meter::rest::Rest;
 use crate::node::Node;
 use crate::sandbox::logs::Log;
 use crate::sandbox::store::Common;
@@ -49,6 +50,8 @@ pub struct Revision {
     /// Its tenant's.
     pub tenant_gate: Arc<Gate>,
     pub log: Arc<Log>,
+    /// What its calls use after their records.
+    pub rest: Arc<Rest>,
     pub(super) node: Arc<Node>,
     pub(super) state: Mutex<State>,
     /// Cancelled when the revision is removed.
@@ -68,7 +71,10 @@ impl Revision {
         node: Arc<Node>,
     ) -> Self {
         let name = Arc::clone(&function);
+        let class = record.config.class.unwrap_or_default().name().into();
+        let rest = node.meter.rests.open(&tenant, &function, record.revision, Some(class));
         Self {
+            rest,
             number: record.revision,
             digest: record.digest.as_str().into(),
             bytes: record.bytes,

@@ -68,7 +68,11 @@ pub struct Awake {
 }
 
 /// Keeps a revision awake while a call runs.
-pub struct Use(Arc<Awake>);
+pub struct Use {
+    awake: Arc<Awake>,
+    /// Whether it was this call that woke it from zero.
+    woke: bool,
+}
 
 /// What one start from zero took.
 #[derive(Default)]
@@ -96,14 +100,14 @@ impl ColdStart {
     }
 }
 
-fn nanos(span: Duration) -> u64 {
+pub fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Awake {
-    fn enter(self: &Arc<Self>) -> Use {
+    fn enter(self: &Arc<Self>, woke: bool) -> Use {
         self.active.fetch_add(1, Ordering::Relaxed);
-        Use(Arc::clone(self))
+        Use { awake: Arc::clone(self), woke }
     }
 
     fn last_used(&self) -> MutexGuard<'_, Instant> {
@@ -113,14 +117,19 @@ impl Awake {
 
 impl Use {
     pub fn pool(&self) -> Arc<Pool> {
-        Arc::clone(&self.0.pool)
+        Arc::clone(&self.awake.pool)
+    }
+
+    /// Nanoseconds that mapping the code took, if it was this call that woke the revision from zero.
+    pub fn cold_code(&self) -> Option<u64> {
+        self.woke.then(|| self.awake.pool.cold.code.load(Ordering::Relaxed))
     }
 }
 
 impl Drop for Use {
     fn drop(&mut self) {
-        *self.0.last_used() = Instant::now();
-        self.0.active.fetch_sub(1, Ordering::Release);
+        *self.awake.last_used() = Instant::now();
+        self.awake.active.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -144,17 +153,17 @@ impl Revision {
     /// # Errors
     /// [`StartError`]; a start that times out for its callers goes on and may be ready for the next.
     pub async fn wake(self: &Arc<Self>) -> Result<Use, StartError> {
-        let start = {
+        let (start, wakes) = {
             let mut state = self.state();
             match &*state {
-                State::Ready(awake) => return Ok(awake.enter()),
-                State::Starting(start) => start.clone(),
+                State::Ready(awake) => return Ok(awake.enter(false)),
+                State::Starting(start) => (start.clone(), false),
                 State::Zero | State::Failed(_) => {
                     let starting = tokio::spawn(Arc::clone(self).start());
                     let failed = |error: tokio::task::JoinError| Err(StartError::Failed(error.to_string()));
                     let start = starting.map(move |result| result.unwrap_or_else(failed)).boxed().shared();
                     *state = State::Starting(start.clone());
-                    start
+                    (start, true)
                 }
             }
         };
@@ -163,7 +172,7 @@ impl Revision {
             self.node.telemetry.limit(Limit::StartTime);
             StartError::TimedOut(patience)
         })??;
-        Ok(awake.enter())
+        Ok(awake.enter(wakes))
     }
 
     /// Shows that it can serve calls, before it gets any: it wakes, and a sandbox of it is made.

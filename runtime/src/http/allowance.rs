@@ -69,6 +69,7 @@ fn spent(node: &Node, function: &Function, exhausted: &Exhausted, is_theirs: boo
     );
     node.telemetry.limit(Limit::Budget);
     function.log.note(0, 0, format!("{}: {detail}", Limit::Budget.field()));
+    function.rest.refused(Code::BudgetExhausted.name());
     let detail = if is_theirs { detail } else { format!("the next month begins in {next}") };
     Problem::new(Code::BudgetExhausted, detail).into_response()
 }
@@ -83,6 +84,7 @@ fn too_often(node: &Node, function: &Function, over: Left, is_theirs: bool) -> R
     let detail = format!("{whose} {per_second} times a second, and {burst} times at once");
     node.telemetry.limit(limit);
     function.log.note(0, 0, format!("{}: {detail}", limit.field()));
+    function.rest.refused(Code::RateLimited.name());
     let detail = match over.of {
         Of::Tenant if !is_theirs => "the function's tenant is called more often than it may".to_owned(),
         _ => detail,

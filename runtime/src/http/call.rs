@@ -27,10 +27,12 @@ use super::guard::{forbidden, unknown};
 use super::problem::{Code, Problem};
 use crate::access::Principal;
 use crate::admission::Refusal;
-use crate::function::{End, Function, NoAnswer, Revision, Routed, Ticket};
+use crate::function::{End, Function, NoAnswer, Revision, Routed, Ticket, Use, nanos};
 use crate::limits::{Exceeded, Limit};
+use crate::meter::bill::{Amounts, Bill};
+use crate::meter::record::{Outcome, Record};
 use crate::node::Node;
-use crate::telemetry::Outcome;
+use crate::store::StoreError;
 use crate::units::Size;
 
 /// `ANY /fn/{tenant}/{function}/{*path}`
@@ -39,12 +41,14 @@ pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     let (tenant, name, _) = split(request.uri().path());
     let principal = request.extensions().get::<Principal>();
     let function = may_call(&node, principal, tenant, name, request.headers())?;
+    node.meter.admit()?;
     let allowance = match Allowance::take(&node, &function, principal, started) {
         Ok(allowance) => allowance,
         Err(refusal) => return Ok(*refusal),
     };
-    let call = Call { node, function, outcome: Outcome::Cancelled };
-    let mut answer = call.run(request, started).await.into_response();
+    let key = principal.and_then(|principal| principal.key.clone());
+    let call = Call::new(node, function, key, started);
+    let mut answer = call.run(request).await.into_response();
     allowance.tell(answer.headers_mut());
     Ok(answer)
 }
@@ -77,11 +81,23 @@ fn may_call(
 struct Call {
     node: Arc<Node>,
     function: Arc<Function>,
+    /// The id of the key that it came with.
+    key: Option<Arc<str>>,
+    started: Instant,
     outcome: Outcome,
+    /// The problem or the limit that it ended with.
+    code: Option<&'static str>,
+    status: Option<StatusCode>,
+    /// Bytes of its answer's body, so far.
+    answered: u64,
+    /// From when it has its revision until its record is written.
+    bill: Option<Arc<Bill>>,
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
+        // Nobody is there to be told that it cannot be written now.
+        let _ = self.record();
         self.node.telemetry.call(self.outcome);
         if self.outcome != Outcome::Answered {
             self.function.count_failure();
@@ -90,25 +106,60 @@ impl Drop for Call {
 }
 
 impl Call {
-    async fn run(mut self, request: Request, started: Instant) -> Result<Response, Problem> {
+    fn new(node: Arc<Node>, function: Arc<Function>, key: Option<Arc<str>>, started: Instant) -> Self {
+        let (outcome, answered) = (Outcome::Cancelled, 0);
+        Self { node, function, key, started, outcome, code: None, status: None, answered, bill: None }
+    }
+
+    /// Writes the call's record, as it ends now. What it uses after that is in another one.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    fn record(&mut self) -> Result<(), StoreError> {
+        let Some(bill) = self.bill.take() else { return Ok(()) };
+        let mut record = Record {
+            outcome: self.outcome,
+            code: self.code.map(Arc::from),
+            status: self.status.map_or(0, |status| status.as_u16().into()),
+            calls: 1,
+            response_bytes: self.answered,
+            ..Record::default()
+        };
+        bill.take(&mut record);
+        record.wall_ns = nanos(self.started.elapsed());
+        let waited = [record.held_ns, record.startup_ns, record.queue_ns, record.inference_ns];
+        record.guest_ns = waited.iter().fold(record.wall_ns, |left, waited| left.saturating_sub(*waited));
+        self.node.meter.record(&mut record)
+    }
+
+    fn spent(&self, write: impl FnOnce(&mut Amounts)) {
+        if let Some(bill) = &self.bill {
+            bill.add(write);
+        }
+    }
+
+    async fn run(mut self, request: Request) -> Result<Response, Problem> {
         let head_only = request.method() == Method::HEAD;
         let answer = self.answer(request).await;
-        self.node.telemetry.call_head(started.elapsed());
+        self.node.telemetry.call_head(self.started.elapsed());
         match answer {
-            Ok((response, sandbox)) => Ok(self.send(response, sandbox, head_only)),
+            Ok((response, sandbox)) => self.send(response, sandbox, head_only),
             Err(problem) => {
                 self.outcome = outcome(problem.code);
+                (self.code, self.status) = (Some(problem.code.name()), Some(problem.code.status()));
                 Err(problem)
             }
         }
     }
 
     /// The function's answer, up to its body, and the hold on the sandbox that still writes that.
-    async fn answer(&self, request: Request) -> Result<(http::Response<WasiBody>, Hold), Problem> {
+    async fn answer(&mut self, request: Request) -> Result<(http::Response<WasiBody>, Hold), Problem> {
         let routed = self.function.route(self.function.count_call(), request.headers());
         let Some(Routed { revision, .. }) = &routed else {
             return Err(Problem::nothing_to_call(&self.function.tenant, &self.function.name));
         };
+        let bill = self.node.meter.is_on().then(|| Bill::open(self.key.clone(), Arc::clone(&revision.rest)));
+        self.bill = bill.clone();
         let limits = &revision.config.limits;
         let met = |exceeded: Exceeded| {
             self.node.telemetry.limit(exceeded.limit);
@@ -120,11 +171,21 @@ impl Call {
             Problem::new(Code::HeadersTooLarge, exceeded.detail)
         })?;
         check_body(&request, limits.request_bytes).map_err(&met)?;
-        let (request, overflow) = admit_body(request, limits.request_bytes.as_u64())?;
+        let (request, overflow) = admit_body(request, limits.request_bytes.as_u64(), bill.clone())?;
         let patience = revision.config.request_timeout;
+        let asked = Instant::now();
         let permit = revision.gate.enter(&revision.tenant_gate, patience).await;
+        let waking = Instant::now();
+        self.spent(|amounts| amounts.held_ns += nanos(waking - asked));
         let permit = permit.map_err(|refusal| refused(&self.node, revision, &refusal))?;
-        let awake = revision.wake().await?;
+        let awake = revision.wake().await;
+        self.spent(|amounts| {
+            amounts.startup_ns += nanos(waking.elapsed());
+            if let Some(took) = awake.as_ref().ok().and_then(Use::cold_code) {
+                (amounts.cold_starts, amounts.cold_code_ns) = (1, took);
+            }
+        });
+        let awake = awake?;
 
         // From here on the sandbox's end is ours to cause: by dropping the guard.
         let gone = CancellationToken::new();
@@ -137,6 +198,7 @@ impl Call {
             patience,
             gone,
             answered: answered.clone(),
+            bill,
             ended: told,
             _permit: permit,
             _awake: awake,
@@ -175,18 +237,24 @@ impl Call {
         Ok((response, Hold { guard, end, left: most.as_u64() }))
     }
 
-    fn send(self, response: http::Response<WasiBody>, sandbox: Hold, head_only: bool) -> Response {
+    fn send(
+        mut self,
+        response: http::Response<WasiBody>,
+        sandbox: Hold,
+        head_only: bool,
+    ) -> Result<Response, Problem> {
         let (mut parts, body) = response.into_parts();
+        self.status = Some(parts.status);
         remove_hop_by_hop(&mut parts.headers);
         let length = content_length(&parts.headers);
         let Hold { guard, end, left } = sandbox;
         let mut answer = Answer { body, left, length, guard: Some(guard), end, call: self };
         // A server does not ask for a body that it will not send.
         let without = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&parts.status);
-        if head_only || without || length == Some(0) {
-            answer.complete();
+        if head_only || without || length == Some(0) || answer.body.is_end_stream() {
+            answer.complete()?;
         }
-        Response::from_parts(parts, Body::new(answer))
+        Ok(Response::from_parts(parts, Body::new(answer)))
     }
 }
 
@@ -336,7 +404,11 @@ fn check_body(request: &Request, most: Size) -> Result<(), Exceeded> {
 }
 
 /// The request as the function sees it, and a flag that is set if its body grows beyond `most` bytes.
-fn admit_body(request: Request, most: u64) -> Result<(http::Request<WasiBody>, Arc<AtomicBool>), Problem> {
+fn admit_body(
+    request: Request,
+    most: u64,
+    bill: Option<Arc<Bill>>,
+) -> Result<(http::Request<WasiBody>, Arc<AtomicBool>), Problem> {
     let (mut parts, body) = request.into_parts();
     parts.uri = inner_uri(&parts.uri)?;
     remove_hop_by_hop(&mut parts.headers);
@@ -346,7 +418,7 @@ fn admit_body(request: Request, most: u64) -> Result<(http::Request<WasiBody>, A
         return Err(Problem::new(Code::InvalidRequest, "the Host header is not text"));
     }
     let overflow = Arc::new(AtomicBool::new(false));
-    let body = Question { body, left: most, overflow: Arc::clone(&overflow) };
+    let body = Question { body, left: most, overflow: Arc::clone(&overflow), bill };
     Ok((http::Request::from_parts(parts, body.boxed_unsync()), overflow))
 }
 
@@ -402,6 +474,8 @@ struct Question {
     body: Body,
     left: u64,
     overflow: Arc<AtomicBool>,
+    /// Where its bytes are written.
+    bill: Option<Arc<Bill>>,
 }
 
 impl HttpBody for Question {
@@ -418,6 +492,9 @@ impl HttpBody for Question {
             Some(Ok(frame)) => frame,
         };
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        if let Some(bill) = &self.bill {
+            bill.add(|amounts| amounts.request_bytes += length);
+        }
         match self.left.checked_sub(length) {
             Some(left) => {
                 self.left = left;
@@ -451,21 +528,38 @@ struct Answer {
 }
 
 impl Answer {
-    /// The end was reached: what the guest does after it may run on, until its deadline.
-    fn complete(&mut self) {
-        if let Some(guard) = self.guard.take() {
-            guard.disarm();
-            self.call.outcome = Outcome::Answered;
+    /// The end was reached: what the guest does after it may run on, until its deadline. The call's record is written before
+    /// the client can know of the end.
+    ///
+    /// # Errors
+    /// When the disk does not take the record.
+    fn complete(&mut self) -> Result<(), StoreError> {
+        let Some(guard) = self.guard.take() else { return Ok(()) };
+        guard.disarm();
+        self.call.outcome = Outcome::Answered;
+        self.call.record()
+    }
+
+    /// The last frame of the answer, or its end.
+    fn last(&mut self, frame: Option<Frame<Bytes>>) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        match self.complete() {
+            Ok(()) => Poll::Ready(frame.map(Ok)),
+            Err(error) => Poll::Ready(Some(Err(std::io::Error::other(error.to_string())))),
         }
+    }
+
+    fn failed(&mut self, reason: String) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.break_off(Outcome::Failed, Code::FunctionFailed.name(), reason)
     }
 
     fn break_off(
         &mut self,
         outcome: Outcome,
+        code: &'static str,
         reason: String,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         self.guard = None;
-        self.call.outcome = outcome;
+        (self.call.outcome, self.call.code) = (outcome, Some(code));
         Poll::Ready(Some(Err(std::io::Error::other(reason))))
     }
 }
@@ -481,38 +575,36 @@ impl HttpBody for Answer {
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
             // A sandbox says that it failed before its body closes, so this cannot miss it.
             None => match self.end.try_recv() {
-                Ok(End::Failed(reason)) => return self.break_off(Outcome::Failed, reason),
+                Ok(End::Failed(reason)) => return self.failed(reason),
                 Ok(End::NoPlace) => {
-                    return self.break_off(Outcome::Failed, "the machine had no place left".to_owned());
+                    let reason = "the machine had no place left".to_owned();
+                    return self.break_off(Outcome::Failed, Code::ServerOverloaded.name(), reason);
                 }
                 Ok(End::Exceeded(exceeded)) => {
                     let timed_out = matches!(exceeded.limit, Limit::RequestTime | Limit::InferenceTime);
                     let outcome = if timed_out { Outcome::TimedOut } else { Outcome::Failed };
-                    return self.break_off(outcome, exceeded.detail);
+                    return self.break_off(outcome, exceeded.limit.field(), exceeded.detail);
                 }
                 Ok(End::Returned(_)) | Err(_) if self.length.is_some_and(|left| left > 0) => {
-                    let reason = "the answer is shorter than it said".to_owned();
-                    return self.break_off(Outcome::Failed, reason);
+                    return self.failed("the answer is shorter than it said".to_owned());
                 }
-                Ok(End::Returned(_)) | Err(_) => {
-                    self.complete();
-                    return Poll::Ready(None);
-                }
+                Ok(End::Returned(_)) | Err(_) => return self.last(None),
             },
-            Some(Err(error)) => return self.break_off(Outcome::Failed, format!("{error:?}")),
+            Some(Err(error)) => return self.failed(format!("{error:?}")),
             Some(Ok(frame)) => frame,
         };
         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
         let Some(left) = self.left.checked_sub(bytes) else {
             self.call.node.telemetry.limit(Limit::ResponseBytes);
             let reason = "the answer is larger than the function may send".to_owned();
-            return self.break_off(Outcome::Failed, reason);
+            return self.break_off(Outcome::Failed, Limit::ResponseBytes.field(), reason);
         };
         self.left = left;
+        self.call.answered = self.call.answered.saturating_add(bytes);
         self.length = self.length.map(|length| length.saturating_sub(bytes));
-        // Whoever sends a body of known length need not ask for more when it is all there.
-        if self.length == Some(0) {
-            self.complete();
+        // Whoever sends a body of known length, or one that says it has ended, need not ask for more.
+        if self.length == Some(0) || self.body.is_end_stream() {
+            return self.last(Some(frame));
         }
         Poll::Ready(Some(Ok(frame)))
     }
@@ -530,7 +622,7 @@ impl Drop for Answer {
     fn drop(&mut self) {
         // A server need not poll a body that says it has ended.
         if self.body.is_end_stream() {
-            self.complete();
+            let _ = self.complete();
         }
     }
 }

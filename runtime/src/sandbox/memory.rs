@@ -4,10 +4,12 @@
 //! the host holds for it (tensors, headers, bytes on their way), and its [`Account`] gives all of it back when it ends.
 //! What would pass the budget is refused, so that many sandboxes within their limits cannot use up the machine.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::Notify;
+use weir_gpu::Integral;
 
 use crate::limits::{Exceeded, Limit};
 use crate::units::Size;
@@ -109,6 +111,9 @@ pub struct Account {
     /// What the host holds for it.
     host: AtomicUsize,
     host_most: usize,
+    /// Where the account's time begins, and all of its bytes over that.
+    opened: Instant,
+    held: Mutex<Integral>,
 }
 
 impl Account {
@@ -118,7 +123,10 @@ impl Account {
     /// When the node's budget is used up.
     pub fn open(node: Arc<NodeMemory>, host_most: usize) -> Result<Arc<Self>, Exceeded> {
         node.take(EMPTY)?;
-        Ok(Arc::new(Self { node, own: AtomicUsize::new(EMPTY), host: AtomicUsize::new(0), host_most }))
+        let (own, host) = (AtomicUsize::new(EMPTY), AtomicUsize::new(0));
+        let account = Self { node, own, host, host_most, opened: Instant::now(), held: Mutex::default() };
+        account.changed();
+        Ok(Arc::new(account))
     }
 
     /// The sandbox itself grows.
@@ -128,6 +136,7 @@ impl Account {
     pub fn grow(&self, bytes: usize) -> Result<(), Exceeded> {
         self.node.take(bytes)?;
         self.own.fetch_add(bytes, Ordering::Relaxed);
+        self.changed();
         Ok(())
     }
 
@@ -135,6 +144,25 @@ impl Account {
     pub fn shrink(&self, bytes: usize) {
         self.own.fetch_sub(bytes, Ordering::Relaxed);
         self.node.give(bytes);
+        self.changed();
+    }
+
+    /// Bytes × nanoseconds that the sandbox has had, itself and by the host, since this was last asked.
+    pub fn take_held(&self) -> u128 {
+        std::mem::take(&mut self.up_to_now().sum)
+    }
+
+    fn changed(&self) {
+        drop(self.up_to_now());
+    }
+
+    /// Counts what it had up to now, and goes on with what it has.
+    fn up_to_now(&self) -> MutexGuard<'_, Integral> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.own.load(Ordering::Relaxed).saturating_add(self.host.load(Ordering::Relaxed));
+        let now = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        held.set(u64::try_from(bytes).unwrap_or(u64::MAX), now);
+        held
     }
 
     /// The host holds bytes for the sandbox, until the answer is dropped.
@@ -186,6 +214,7 @@ impl Held {
                     host.fetch_sub(more, Ordering::Relaxed);
                 })?;
                 node.host.fetch_add(more, Ordering::Relaxed);
+                self.account.changed();
             }
             None => self.give(self.bytes.saturating_sub(bytes)),
         }
@@ -198,6 +227,7 @@ impl Held {
         host.fetch_sub(bytes, Ordering::Relaxed);
         node.host.fetch_sub(bytes, Ordering::Relaxed);
         node.give(bytes);
+        self.account.changed();
     }
 }
 

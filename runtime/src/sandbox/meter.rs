@@ -59,6 +59,11 @@ impl Meter {
         Duration::from_nanos(self.nanos())
     }
 
+    /// Nanoseconds that the current call had computed when the guest was last left. For other threads to ask.
+    pub fn left(&self) -> u64 {
+        self.spent.load(Ordering::Relaxed)
+    }
+
     /// `guest`, with the time that it runs counted.
     pub async fn metered<F: Future>(&self, guest: F) -> F::Output {
         let mut guest = std::pin::pin!(guest);

@@ -24,8 +24,9 @@ use super::memory::{Account, Held, NodeMemory};
 use super::met::{Engines, Met};
 use super::meter::Meter;
 use super::wasi_nn::{ModelAccess, View};
-use crate::function::Limits as FunctionLimits;
+use crate::function::{Limits as FunctionLimits, nanos};
 use crate::limits::{Exceeded, Limit};
+use crate::meter::bill::Bill;
 use crate::telemetry::{Gauge, Telemetry};
 use crate::units::Size;
 
@@ -62,6 +63,7 @@ pub struct Host {
     models: Arc<ModelAccess>,
     meter: Arc<Meter>,
     deadline: Option<Instant>,
+    bill: Option<Arc<Bill>>,
     /// Header maps and the like, as of the last audit.
     kept: Held,
     pub log: CallLog,
@@ -115,6 +117,7 @@ pub fn new_store(engine: &Engine, common: &Common) -> Result<Store<Host>, Exceed
         models: Arc::clone(&common.models),
         meter: Arc::default(),
         deadline: None,
+        bill: None,
         kept: account.hold(0)?,
         log,
         met,
@@ -161,13 +164,30 @@ impl Common {
 }
 
 impl Host {
-    /// A call begins.
-    pub fn begin(&mut self, number: u64, deadline: Instant) {
+    /// A call begins, on this bill.
+    pub fn begin(&mut self, number: u64, deadline: Instant, bill: Option<Arc<Bill>>) {
         self.deadline = Some(deadline);
         self.log.begin(number);
         self.met.begin();
+        if let Some(bill) = &bill {
+            // To start, if it is the first call.
+            bill.add(|amounts| amounts.guest_cpu_ns += nanos(self.meter.spent()));
+        }
         self.meter.reset();
-        self.outgoing.begin();
+        if let Some(bill) = &bill {
+            bill.enter(Arc::clone(&self.meter), Arc::clone(&self.limits.account));
+        }
+        self.outgoing.begin(bill.clone());
+        self.bill = bill;
+    }
+
+    /// The guest is done with a call, and with its bill. To be called on its own thread.
+    pub fn end(&mut self) {
+        self.outgoing.begin(None);
+        if let Some(bill) = self.bill.take() {
+            bill.leave();
+        }
+        self.meter.reset();
     }
 
     /// Counts the guest's time.
@@ -184,6 +204,7 @@ impl Host {
             account: &self.limits.account,
             meter: &self.meter,
             met: &self.met,
+            bill: self.bill.as_ref(),
         }
     }
 

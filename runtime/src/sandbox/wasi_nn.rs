@@ -26,6 +26,7 @@ use super::store::Host;
 use crate::budget::Budgets;
 use crate::function::Isolation;
 use crate::limits::{Exceeded, Limit};
+use crate::meter::bill::Bill;
 use crate::model::Models;
 use crate::telemetry::Telemetry;
 
@@ -109,7 +110,7 @@ impl ModelAccess {
     }
 
     /// The graph of a named model: a look-up, where it is in memory.
-    async fn open(&self, name: &str, meter: &Meter) -> Result<Lease, Error> {
+    async fn open(&self, name: &str, meter: &Meter, bill: Option<&Arc<Bill>>) -> Result<Opened, Error> {
         // A guest's name may be as long as its memory.
         let name = &*name.chars().take(LONGEST_NAME).collect::<String>();
         if !self.names.contains(name) {
@@ -124,16 +125,31 @@ impl ModelAccess {
             .models
             .find(&self.tenant, name)
             .ok_or_else(|| Error::new(ErrorCode::NotFound, format!("there is no model `{name}`")))?;
-        meter.unmetered(self.load(&model.source, self.device)).await
+        let name = self.names.get(name).map(|name| Arc::from(name.as_str())).unwrap_or_default();
+        meter.unmetered(self.load(&model.source, name, self.device, bill)).await
     }
 
-    async fn load(&self, source: &ModelSource, device: DeviceKind) -> Result<Lease, Error> {
-        let lease = self.service.load(&self.tenant, source, device).await?;
+    /// `model` is its name, or nothing for a guest's own bytes.
+    async fn load(
+        &self,
+        source: &ModelSource,
+        model: Arc<str>,
+        device: DeviceKind,
+        bill: Option<&Arc<Bill>>,
+    ) -> Result<Opened, Error> {
+        let name = self.service.device_name(device)?.into();
+        let tab = bill.map(|bill| bill.tab(&name, &model)).unwrap_or_default();
+        let asked = Instant::now();
+        let lease = self.service.load_on(&self.tenant, source, device, &tab).await;
+        if let Some(bill) = bill {
+            bill.waited_for_graph(&name, &model, asked.elapsed());
+        }
+        let lease = lease?;
         if let Some(took) = lease.load_time() {
             self.loading.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
             self.telemetry.cold_start_graph(took);
         }
-        Ok(lease)
+        Ok(Opened { lease, model, device: name })
     }
 
     /// A graph from a guest's own bytes, where the configuration allows that.
@@ -143,6 +159,7 @@ impl ModelAccess {
         encoding: GraphEncoding,
         target: ExecutionTarget,
         meter: &Meter,
+        bill: Option<&Arc<Bill>>,
     ) -> Result<Graph, Error> {
         if !self.own_bytes {
             return Err(Error::new(
@@ -186,16 +203,17 @@ impl ModelAccess {
             .await
             .map_err(|_| Error::new(ErrorCode::RuntimeError, "the server could not read the model"))?;
         let source = ModelSource::from_memory(&digest, format, bytes);
-        Ok(Graph(Arc::new(meter.unmetered(self.load(&source, device)).await?)))
+        Ok(Graph(Arc::new(meter.unmetered(self.load(&source, Arc::default(), device, bill)).await?)))
     }
 
     /// One inference, from a guest's tensors to tensors.
     async fn compute(
         &self,
-        lease: &Lease,
+        Opened { lease, model, device }: &Opened,
         inputs: &[(String, GuestTensor)],
         deadline: Option<Instant>,
         meter: &Meter,
+        bill: Option<&Arc<Bill>>,
     ) -> Result<Vec<(String, Tensor)>, Error> {
         let signature = lease.signature();
         // Before the run, so that a result that nobody can read costs no device time.
@@ -217,26 +235,43 @@ impl ModelAccess {
             .collect::<Result<_, _>>()?;
         let own = self.inference_timeout.and_then(|most| Instant::now().checked_add(most));
         let own = own.filter(|own| deadline.is_none_or(|call| *own < call));
+        let tab = bill.map(|bill| bill.tab(device, model)).unwrap_or_default();
         let job = Job {
             class: self.class,
             deadline: own.or(deadline),
             queue_timeout: self.queue_timeout,
             alone: self.alone,
+            tab,
         };
+        let asked = Instant::now();
         let inferred = meter.unmetered(self.service.infer(lease, inputs, job)).await;
+        if let Some(bill) = bill {
+            match &inferred {
+                Ok(inference) => bill.inferred(device, model, &inference.cost, asked.elapsed()),
+                Err(_) => bill.failed(device, model, asked.elapsed()),
+            }
+        }
         let inference =
             inferred.map_err(|error| Error { limit: limit(&error, own.is_some()), ..error.into() })?;
         self.telemetry.inference(&inference.cost);
-        self.budgets.charge(&self.tenant, inference.cost.device, SystemTime::now());
+        self.budgets.charge(&self.tenant, inference.cost.device(), SystemTime::now());
         Ok(inference.outputs)
     }
 }
 
+/// A graph that has been opened, by what it is called.
+struct Opened {
+    lease: Lease,
+    /// The model's name; empty for a guest's own bytes.
+    model: Arc<str>,
+    device: Arc<str>,
+}
+
 /// A graph that a guest holds.
-pub struct Graph(Arc<Lease>);
+pub struct Graph(Arc<Opened>);
 
 /// An execution context that a guest holds: the graph again, for a graph keeps no state between runs.
-pub struct Session(Arc<Lease>);
+pub struct Session(Arc<Opened>);
 
 /// A tensor that a guest holds, as it was given; it is checked when it is used, because its constructor cannot fail.
 pub struct GuestTensor {
@@ -374,6 +409,8 @@ pub struct View<'a> {
     /// What the guest computes itself; a device's work is not.
     pub meter: &'a Meter,
     pub met: &'a Met,
+    /// Where what the call uses is written.
+    pub bill: Option<&'a Arc<Bill>>,
 }
 
 struct HasView;
@@ -435,21 +472,22 @@ impl graph::Host for View<'_> {
         target: ExecutionTarget,
     ) -> Fallible<Resource<Graph>> {
         let held = self.account.hold(builders.iter().map(Vec::len).fold(0, usize::saturating_add))?;
-        let loaded = self.access.load_bytes(builders, encoding, target, self.meter).await;
+        let loaded = self.access.load_bytes(builders, encoding, target, self.meter, self.bill).await;
         drop(held);
         self.give(loaded)
     }
 
     async fn load_by_name(&mut self, name: String) -> Fallible<Resource<Graph>> {
-        let opened = self.access.open(&name, self.meter).await.map(|lease| Graph(Arc::new(lease)));
+        let opened =
+            self.access.open(&name, self.meter, self.bill).await.map(|opened| Graph(Arc::new(opened)));
         self.give(opened)
     }
 }
 
 impl graph::HostGraph for View<'_> {
     fn init_execution_context(&mut self, graph: Resource<Graph>) -> Fallible<Resource<Session>> {
-        let lease = Arc::clone(&self.table.get(&graph)?.0);
-        self.give(Ok(Session(lease)))
+        let opened = Arc::clone(&self.table.get(&graph)?.0);
+        self.give(Ok(Session(opened)))
     }
 
     fn drop(&mut self, graph: Resource<Graph>) -> wasmtime::Result<()> {
@@ -466,13 +504,13 @@ impl inference::HostGraphExecutionContext for View<'_> {
         context: Resource<Session>,
         inputs: Vec<(String, Resource<GuestTensor>)>,
     ) -> Fallible<Vec<(String, Resource<GuestTensor>)>> {
-        let lease = Arc::clone(&self.table.get(&context)?.0);
+        let opened = Arc::clone(&self.table.get(&context)?.0);
         // They are held until the job is done with them.
         let inputs = inputs
             .into_iter()
             .map(|(name, tensor)| Ok((name, self.table.delete(tensor)?)))
             .collect::<wasmtime::Result<Vec<_>>>()?;
-        let computed = self.access.compute(&lease, &inputs, self.deadline, self.meter).await;
+        let computed = self.access.compute(&opened, &inputs, self.deadline, self.meter, self.bill).await;
         let outputs = computed.and_then(|outputs| {
             let shown =
                 |(name, tensor): (String, Tensor)| Ok((name, GuestTensor::from_tensor(&tensor, self)?));

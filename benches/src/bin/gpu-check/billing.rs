@@ -54,7 +54,7 @@ fn against_events(bench: &Bench, service: &Service, case: &Case) -> anyhow::Resu
     let (mut billed, mut by_device, mut pairs) = (Duration::ZERO, Duration::ZERO, 0);
     let until = Instant::now() + SPAN;
     while pairs < PAIRS && (pairs < LEAST || Instant::now() < until) {
-        billed += bench.infer(service, &lease, &input, Job::default())?.cost.device;
+        billed += bench.infer(service, &lease, &input, Job::default())?.cost.device();
         by_device += twin.timed()?;
         pairs += 1;
     }
@@ -100,11 +100,11 @@ fn parts(bench: &Bench, service: &Service) -> anyhow::Result<()> {
     let used = bench.at_rest(service)?.device_time;
     let charged: u128 =
         RIDERS.iter().filter_map(|(tenant, _)| used.get(*tenant)).map(|time| u128::from(*time)).sum();
-    let billed: u128 = costs.iter().map(|cost| cost.device.as_nanos()).sum();
-    let bytes: u64 = costs.iter().map(|cost| cost.peak).sum();
+    let billed: u128 = costs.iter().map(|cost| cost.device().as_nanos()).sum();
+    let bytes: u64 = costs.iter().map(|cost| cost.used.peak).sum();
     // Whole nanoseconds, of which each has its rows' part, and none is lost on the way: what is over goes to the next.
     let uneven = costs.iter().filter(|cost| {
-        let (part, due) = (cost.device.as_nanos() * u128::from(rows), billed * u128::from(cost.rows));
+        let (part, due) = (cost.device().as_nanos() * u128::from(rows), billed * u128::from(cost.rows));
         part.abs_diff(due) >= u128::from(rows)
     });
     let uneven = uneven.count();

@@ -99,7 +99,7 @@ impl Device {
         };
         let Busy { running, took, .. } = self.lanes[lane].take().unwrap();
         self.now = until;
-        self.fair.charge(&running, took);
+        self.fair.charge(&running, took, |_| {});
         let job = self.jobs.get_mut(&running.job).unwrap();
         *self.used.entry((job.rider.class, Arc::clone(&job.rider.tenant))).or_default() += took;
         job.operators.pop();
@@ -379,7 +379,7 @@ fn a_rider_takes_its_job_to_its_own_turn_and_leaves_it_there() {
     fair.join(2, &rider(2, Class::Critical), (0, 0), 0);
     let first = fair.next(None, 0).unwrap();
     assert_eq!((first.job, first.class), (2, Class::Critical));
-    fair.charge(&first, 10);
+    fair.charge(&first, 10, |_| {});
     let used = |fair: &Fair, class, tenant| fair.flows[&fair.names[&(class, name(tenant))]].used / SCALE;
     assert_eq!(used(&fair, Class::Batch, 1), 5);
     assert_eq!(used(&fair, Class::Critical, 2), 5);
@@ -399,10 +399,10 @@ fn zeros_are_charged_to_those_who_caused_them() {
     fair.join(1, &rider(1), (0, 0), 0);
     let mut running = fair.next(None, 0).unwrap();
     running.filling = Filling { rows: 2, caused_from: 1 };
-    fair.charge(&running, 400);
+    fair.charge(&running, 400, |_| {});
     fair.suspend(running);
     let running = fair.next(None, 0).unwrap();
-    fair.charge(&running, 400);
+    fair.charge(&running, 400, |_| {});
     assert_eq!(fair.device_time(), [(name(0), 200), (name(1), 600)].into());
     fair.end(running, 0);
 }

@@ -118,11 +118,13 @@ async fn a_job_makes_way_at_its_next_operator_and_goes_on_after() {
     let mut long = lanes.acquire(&standard("long")).await.unwrap();
     let (begun, go) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
     let running = thread::spawn(move || {
-        long.start(Filling::default());
+        let tab = Arc::new(Tab::default());
+        long.start(Filling::default(), vec![Arc::clone(&tab)]);
         begun.0.send(()).unwrap();
         go.1.recv().unwrap();
         let made_way = long.checkpoint(|| false);
-        (made_way, long.used())
+        drop(long);
+        (made_way, tab.take().device)
     });
     begun.1.recv().unwrap();
     let urgent = [request("urgent", Class::Critical)];
@@ -136,8 +138,14 @@ async fn a_job_makes_way_at_its_next_operator_and_goes_on_after() {
     assert!(!running.is_finished());
     drop(urgent);
     let (made_way, used) = running.join().unwrap();
-    assert!(made_way.is_ok() && used > Duration::ZERO);
-    assert!(lanes.stats().device_time.contains_key("long"));
+    assert!(made_way.is_ok() && used > 0);
+    let stats = lanes.stats();
+    assert_eq!(
+        stats.device_time.get("long"),
+        Some(&used),
+        "what is on the tab is what the lane has measured"
+    );
+    assert_eq!((stats.used, stats.unbilled), (used, 0));
     is_idle(&lanes);
 }
 
@@ -151,7 +159,7 @@ async fn a_job_that_nobody_wants_any_more_ends_while_it_makes_way() {
     tokio::pin!(waiting);
     assert!(waiting.as_mut().now_or_never().is_none());
     let running = thread::spawn(move || {
-        long.start(Filling::default());
+        long.start(Filling::default(), Vec::new());
         long.checkpoint(|| false)
     });
     let urgent = waiting.await.unwrap();
@@ -167,9 +175,11 @@ async fn what_cannot_be_done_in_time_is_refused_at_once() {
     let lanes = lanes(1, 8);
     let deadline = |millis| Some(Instant::now() + Duration::from_millis(millis));
     let mut lane = lanes.acquire(&standard("a")).await.unwrap();
-    lane.start(Filling::default());
+    let tab = Arc::new(Tab::default());
+    lane.start(Filling::default(), vec![Arc::clone(&tab)]);
     tokio::time::advance(Duration::from_millis(50)).await;
-    assert_eq!(lane.finish(1), Duration::from_millis(50));
+    lane.finish(1);
+    assert_eq!(tab.take().device, 50_000_000);
     let waits = Request { deadline: deadline(1000), ..request("a", Class::Standard) };
     let soon = Request { deadline: deadline(80), ..waits.clone() };
     let queued = std::slice::from_ref(&waits);

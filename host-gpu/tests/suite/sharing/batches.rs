@@ -43,8 +43,8 @@ async fn a_batch_is_the_same_as_its_requests_one_by_one() {
         for (ridden, alone) in ridden.into_iter().zip(expected) {
             let ridden = ridden.unwrap();
             assert_eq!((ridden.cost.batch, ridden.cost.rows), (rows, alone.cost.rows), "{name}");
-            assert!(ridden.cost.device > Duration::ZERO);
-            device += ridden.cost.device;
+            assert!(ridden.cost.device() > Duration::ZERO);
+            device += ridden.cost.device();
             for ((one, ridden), (other, alone)) in ridden.outputs.iter().zip(&alone.outputs) {
                 assert_eq!(one, other);
                 assert_close(ridden, alone);
@@ -71,19 +71,21 @@ async fn the_parts_of_a_batch_make_up_what_its_lane_was_held() {
     let runs = leases.iter().zip(&inputs).map(|(lease, input)| run(&service, lease, input, Job::default()));
     let ridden: Vec<Inference> = join_all(runs).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(service.stats().batches, 1);
-    let by_tenant = &service.stats().devices[0].device_time;
-    let charged: u64 = tenants.iter().map(|tenant| by_tenant[&Arc::from(*tenant)]).sum();
-    let billed: u128 = ridden.iter().map(|inference| inference.cost.device.as_nanos()).sum();
-    // What the lane did after the run was over, to hand it on, is charged too, and is nobody's.
-    assert!(billed <= u128::from(charged), "{billed} of {charged}");
-    let [one, three, four] = [0, 1, 2].map(|at: usize| ridden[at].cost.device.as_nanos());
-    assert!(three.abs_diff(3 * one) <= 3 && four.abs_diff(4 * one) <= 4, "{one} {three} {four}");
-    let peaks: u64 = ridden.iter().map(|inference| inference.cost.peak).sum();
+    let device = &service.stats().devices[0];
+    let charged = tenants.map(|tenant| device.device_time[&Arc::from(tenant)]);
+    let billed = [0, 1, 2].map(|at: usize| ridden[at].cost.used.device);
+    assert_eq!((billed, device.unbilled), (charged, 0));
+    assert_eq!(billed.iter().sum::<u64>(), device.used, "to the nanosecond");
+    // The parts are of each operator's time, in whole nanoseconds.
+    let [one, three, four] = billed;
+    let operators = ridden[0].cost.used.operators + 2;
+    assert!(three.abs_diff(3 * one) <= 3 * operators && four.abs_diff(4 * one) <= 4 * operators);
+    let peaks: u64 = ridden.iter().map(|inference| inference.cost.used.peak).sum();
     assert_eq!(peaks, 2 * 8 * 256 * 4, "what an operator reads and what it writes");
 }
 
 /// `y = table[x]`, with a table of three rows: a request that asks for another one fails, whoever it rides with.
-fn gather() -> Vec<u8> {
+pub fn gather() -> Vec<u8> {
     Graph::default()
         .input("x", DataType::Int64, &["n"])
         .tensor(onnx::f32s("table", &[3], &[1.0, 2.0, 3.0]))

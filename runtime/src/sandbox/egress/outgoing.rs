@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{Request, Response, Uri};
+use http_body::Frame;
+use http_body_util::BodyExt;
 use reqwest::Url;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};
 
 use super::{Egress, HostPattern, target};
+use crate::meter::bill::Bill;
 
 /// Why a request was not sent, for the function's log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,16 +36,19 @@ pub struct Outgoing {
     most: u32,
     pub(super) left: u32,
     refused: Refused,
+    /// Where what the call sends is counted.
+    bill: Option<Arc<Bill>>,
 }
 
 impl Outgoing {
     pub fn new(egress: Arc<Egress>, hosts: Arc<[HostPattern]>, most: u32, refused: Refused) -> Self {
-        Self { egress, hosts, most, left: most, refused }
+        Self { egress, hosts, most, left: most, refused, bill: None }
     }
 
-    /// A new call begins, with the whole number of requests.
-    pub fn begin(&mut self) {
+    /// A new call begins, with the whole number of requests, and what it sends is on this bill.
+    pub fn begin(&mut self, bill: Option<Arc<Bill>>) {
         self.left = self.most;
+        self.bill = bill;
     }
 
     fn admit(&mut self, uri: &Uri) -> Result<Url, Error> {
@@ -67,6 +74,16 @@ fn place(url: &Url) -> String {
     url.port().map_or(host.clone(), |port| format!("{host}:{port}"))
 }
 
+/// A body whose bytes are written down as they leave.
+fn counted(body: WasiBody, bill: Arc<Bill>) -> WasiBody {
+    let count = move |frame: Frame<Bytes>| {
+        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        bill.add(|amounts| amounts.egress_bytes += bytes);
+        frame
+    };
+    body.map_frame(count).boxed_unsync()
+}
+
 /// A piece of a body on its way out of a guest. Two wait at most for whoever takes them.
 pub const PIECE: usize = 64 << 10;
 
@@ -86,6 +103,10 @@ impl WasiHttpHooks for Outgoing {
             Err(error) => return Box::new(std::future::ready(Err(error))),
         };
         let (egress, refused) = (Arc::clone(&self.egress), Arc::clone(&self.refused));
+        let request = match self.bill.clone() {
+            Some(bill) => request.map(|body| counted(body, bill)),
+            None => request,
+        };
         Box::new(async move {
             let host = place(&url);
             let response = egress.deliver(url, request, options).await;

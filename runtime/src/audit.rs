@@ -97,7 +97,18 @@ pub const START: &str = "0000000000000000000000000000000000000000000000000000000
 
 /// An entry's hash: SHA-256 over the hash before it, in hex, and its text, as they are.
 pub fn link(before: &str, entry: &str) -> String {
-    hex::encode(Sha256::new().chain_update(before).chain_update(entry).finalize())
+    linked(before.as_bytes(), entry.as_bytes()).map(char::from).iter().collect()
+}
+
+/// The same, of bytes, without memory of its own: usage records are linked in this way too.
+pub(crate) fn linked(before: &[u8], entry: &[u8]) -> [u8; 64] {
+    let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' + (half - 10) };
+    let digest = Sha256::new().chain_update(before).chain_update(entry).finalize();
+    let mut hex = [0; 64];
+    for (pair, byte) in hex.as_chunks_mut::<2>().0.iter_mut().zip(digest) {
+        *pair = [digit(byte >> 4), digit(byte & 15)];
+    }
+    hex
 }
 
 /// The digest of a definition as it is kept.

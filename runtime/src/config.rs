@@ -15,9 +15,11 @@ use crate::units::{Size, span};
 
 mod http;
 pub mod live;
+mod metering;
 mod sharing;
 
 pub use http::HttpConfig;
+pub use metering::{MeteringConfig, WhenFull};
 pub use sharing::{Eviction, ModelsConfig, SchedulingConfig, TenantConfig};
 
 /// Everything that a server is started with.
@@ -62,6 +64,7 @@ pub struct Settings {
     pub models: ModelsConfig,
     pub logs: LogConfig,
     pub functions: FunctionsConfig,
+    pub metering: MeteringConfig,
 }
 
 impl Default for Settings {
@@ -82,6 +85,7 @@ impl Default for Settings {
             models: ModelsConfig::default(),
             logs: LogConfig::default(),
             functions: FunctionsConfig::default(),
+            metering: MeteringConfig::default(),
         }
     }
 }
@@ -372,6 +376,7 @@ impl Settings {
         self.tenant.check().map_err(|reason| format!("tenant.{reason}"))?;
         self.scheduling.check()?;
         self.http.check()?;
+        self.metering.check()?;
         let most = self.limits.keep_alive;
         for (field, asked) in
             [("keep_alive", self.models.keep_alive), ("host_keep_alive", self.models.host_keep_alive)]
@@ -509,6 +514,16 @@ mod tests {
             with("[http]\ndomain = \"Weir.example\"").unwrap_err().contains("http.domain: `Weir.example`")
         );
         assert!(with("[http]\nhostnames = [\"*\"]").unwrap_err().contains("http.hostnames: `*`"));
+        for (wrong, said) in [
+            ("segment_bytes = 100", "metering.segment_bytes is 100 bytes; it must be 4 KiB to 1 GiB"),
+            ("disk_bytes = \"100MiB\"", "metering.disk_bytes is 100.0 MiB; it must be at least four times"),
+            ("sync_interval = \"0s\"", "metering.sync_interval is 0s; it must be more than 0s"),
+            ("flush_interval = \"2h\"", "metering.flush_interval is 2h"),
+            ("when_full = \"panic\"", "panic"),
+        ] {
+            let refusal = with(&format!("[metering]\n{wrong}")).unwrap_err();
+            assert!(refusal.contains(said), "{refusal}");
+        }
         let keeps = with("[models]\nkeep_alive = \"2days\"").unwrap_err();
         assert!(keeps.contains("models.keep_alive is 2days; limits.keep_alive allows 1day"), "{keeps}");
     }

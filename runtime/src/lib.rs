@@ -52,6 +52,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 pub use crate::config::Config;
 use crate::config::Settings;
@@ -123,7 +124,9 @@ impl Weir {
             stopping.stop.cut.run_until_cancelled(delay).await;
             stopping.stop.ended.cancel();
         });
-        let keeping = tokio::spawn({
+        // What goes on beside the calls ends with this.
+        let mut beside = JoinSet::new();
+        beside.spawn({
             let node = Arc::clone(&node);
             async move {
                 loop {
@@ -132,9 +135,22 @@ impl Weir {
                 }
             }
         });
+        beside.spawn({
+            let node = Arc::clone(&node);
+            async move { node.meter.run(&node.store).await }
+        });
+        beside.spawn({
+            let node = Arc::clone(&node);
+            async move {
+                loop {
+                    tokio::time::sleep(node.meter.interval()).await;
+                    node.record_rest();
+                }
+            }
+        });
         http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();
-        keeping.abort();
+        beside.shutdown().await;
         node.close().await;
     }
 }

@@ -12,6 +12,7 @@ mod quotas;
 mod settings;
 mod tenants;
 mod traffic;
+mod usage;
 
 pub use quotas::Used;
 pub use tenants::ShareOutcome;
@@ -40,6 +41,8 @@ use crate::http::DEV_TENANT;
 use crate::http::idempotency::Once;
 use crate::http::precondition::{Precondition, Tag};
 use crate::http::problem::{self, Problem};
+use crate::meter::Meter;
+use crate::meter::residency::Residency;
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
 use crate::policy::Policy;
@@ -76,7 +79,9 @@ pub struct Node {
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
     /// What calls use.
-    pub meter: Arc<crate::meter::Meter>,
+    pub meter: Arc<Meter>,
+    /// What is held of devices' memory, and is in no record yet.
+    residency: std::sync::Mutex<Residency>,
     /// The sandboxes that there may be at one time, over all functions.
     pub sandboxes: Arc<Pool>,
     pub memory: Arc<NodeMemory>,
@@ -151,6 +156,7 @@ impl Node {
     pub async fn open(config: &Config) -> anyhow::Result<Arc<Self>> {
         let settings = config.settings.clone();
         let store = Store::open(&config.data_dir, &kinds()).await?;
+        let meter = Meter::open(&config.data_dir, store.usage_position().await?, &settings.metering)?;
         let compiler = Compiler::new(&settings, store.artifacts(), store.key()?).context(
             "the sandboxes' engine cannot start (it reserves address space; see `sandbox.sandboxes`)",
         )?;
@@ -204,7 +210,8 @@ impl Node {
             service,
             models: Arc::default(),
             telemetry,
-            meter: Arc::default(),
+            meter: Arc::new(meter),
+            residency: std::sync::Mutex::default(),
             sandboxes: Pool::new(settings.sandbox.sandboxes.get()),
             memory: Arc::new(NodeMemory::new(memory)),
             egress: Arc::new(Egress::new(AddressRules { allowed: settings.egress.allow.clone() })?),
@@ -268,6 +275,8 @@ impl Node {
     pub async fn close(&self) {
         self.let_go();
         self.keep_key_uses().await;
+        self.record_last().await;
+        self.meter.close(&self.store).await;
         self.store.close().await;
     }
 

@@ -21,6 +21,19 @@ pub enum Kind {
     Residency,
 }
 
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Call, Self::Rest, Self::Residency];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Rest => "rest",
+            Self::Residency => "residency",
+        }
+    }
+}
+
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -39,6 +52,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    pub const ALL: [Self; 5] = [Self::Answered, Self::Failed, Self::TimedOut, Self::Refused, Self::Cancelled];
+
     /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
@@ -178,4 +193,19 @@ pub struct Use {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_outcomes_are_written_as_their_names() {
+        for kind in Kind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+        for outcome in Outcome::ALL {
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.name());
+        }
+    }
 }

@@ -95,6 +95,11 @@ impl Rests {
         all.iter().flat_map(|rest| rest.take()).collect()
     }
 
+    /// Whether nothing can come any more, as all functions are gone and their calls have ended.
+    pub fn is_idle(&self) -> bool {
+        self.lock().iter().all(|rest| Arc::strong_count(rest) == 1)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Rest>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,8 +18,9 @@
 //! ```
 //!
 //! `database.rs` opens the database and knows its kind; `index.rs` reads definitions; `change.rs` changes them, and tells of it
-//! in the audit log; `forward.rs` reads what older versions have left; `uses.rs` has when keys were used; `probe.rs` tells
-//! whether all of it can be written; `blobs.rs` has the bytes; `snapshot.rs` holds all of it as of one moment.
+//! in the audit log; `forward.rs` reads what older versions have left; `usage.rs` has sums of usage; `uses.rs` has when keys were
+//! used; `probe.rs` tells whether all of it can be written; `blobs.rs` has the bytes; `snapshot.rs` holds all of it as of one
+//! moment.
 
 mod blobs;
 mod change;
@@ -29,6 +30,7 @@ mod forward;
 mod index;
 mod probe;
 mod snapshot;
+mod usage;
 mod uses;
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -44,6 +46,7 @@ pub use error::StoreError;
 pub use forward::Kind;
 pub use index::{Index, Kept, Record};
 pub use snapshot::Snapshot;
+pub use usage::{Enough, UsageSearch};
 
 use database::Pool;
 use probe::Probe;

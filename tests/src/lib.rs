@@ -8,6 +8,7 @@ pub mod guests;
 pub mod onnx;
 mod process;
 mod server;
+pub mod usage;
 
 use std::path::PathBuf;
 use std::time::Duration;

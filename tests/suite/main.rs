@@ -14,6 +14,7 @@ mod example;
 mod keys;
 mod lifecycle;
 mod limits;
+mod metering;
 mod mistakes;
 mod models;
 mod openapi;

@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::pin::Pin;
@@ -35,6 +35,9 @@ use crate::node::Node;
 use crate::store::StoreError;
 use crate::units::Size;
 
+/// Says with an answer which usage record its call has.
+const CALL: HeaderName = HeaderName::from_static("weir-call");
+
 /// `ANY /fn/{tenant}/{function}/{*path}`
 pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Response, Problem> {
     let started = Instant::now();
@@ -47,9 +50,13 @@ pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Res
         Err(refusal) => return Ok(*refusal),
     };
     let key = principal.and_then(|principal| principal.key.clone());
-    let call = Call::new(node, function, key, started);
+    let id = node.meter.is_on().then(|| node.meter.next_id());
+    let call = Call::new(node, function, key, id.clone(), started);
     let mut answer = call.run(request).await.into_response();
     allowance.tell(answer.headers_mut());
+    if let Some(id) = id.and_then(|id| HeaderValue::from_maybe_shared(Bytes::from(id)).ok()) {
+        answer.headers_mut().insert(CALL, id);
+    }
     Ok(answer)
 }
 
@@ -83,6 +90,8 @@ struct Call {
     function: Arc<Function>,
     /// The id of the key that it came with.
     key: Option<Arc<str>>,
+    /// Its record's.
+    id: Option<String>,
     started: Instant,
     outcome: Outcome,
     /// The problem or the limit that it ended with.
@@ -106,9 +115,15 @@ impl Drop for Call {
 }
 
 impl Call {
-    fn new(node: Arc<Node>, function: Arc<Function>, key: Option<Arc<str>>, started: Instant) -> Self {
+    fn new(
+        node: Arc<Node>,
+        function: Arc<Function>,
+        key: Option<Arc<str>>,
+        id: Option<String>,
+        started: Instant,
+    ) -> Self {
         let (outcome, answered) = (Outcome::Cancelled, 0);
-        Self { node, function, key, started, outcome, code: None, status: None, answered, bill: None }
+        Self { node, function, key, id, started, outcome, code: None, status: None, answered, bill: None }
     }
 
     /// Writes the call's record, as it ends now. What it uses after that is in another one.
@@ -118,6 +133,7 @@ impl Call {
     fn record(&mut self) -> Result<(), StoreError> {
         let Some(bill) = self.bill.take() else { return Ok(()) };
         let mut record = Record {
+            id: self.id.take().unwrap_or_default(),
             outcome: self.outcome,
             code: self.code.map(Arc::from),
             status: self.status.map_or(0, |status| status.as_u16().into()),

@@ -53,6 +53,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 pub use crate::config::Config;
 use crate::config::Settings;
@@ -124,7 +125,9 @@ impl Weir {
             stopping.stop.cut.run_until_cancelled(delay).await;
             stopping.stop.ended.cancel();
         });
-        let keeping = tokio::spawn({
+        // What goes on beside the calls ends with this.
+        let mut beside = JoinSet::new();
+        beside.spawn({
             let node = Arc::clone(&node);
             async move {
                 loop {
@@ -133,9 +136,13 @@ impl Weir {
                 }
             }
         });
+        beside.spawn({
+            let node = Arc::clone(&node);
+            async move { node.meter.run(&node.store).await }
+        });
         http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();
-        keeping.abort();
+        beside.shutdown().await;
         node.close().await;
     }
 }

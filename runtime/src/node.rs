@@ -40,6 +40,7 @@ use crate::http::DEV_TENANT;
 use crate::http::idempotency::Once;
 use crate::http::precondition::{Precondition, Tag};
 use crate::http::problem::{self, Problem};
+use crate::meter::Meter;
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
 use crate::policy::Policy;
@@ -74,6 +75,8 @@ pub struct Node {
     /// What tenants have spent.
     pub budgets: Arc<Budgets>,
     pub models: Arc<Models>,
+    /// What calls use.
+    pub meter: Arc<Meter>,
     pub telemetry: Arc<Telemetry>,
     /// The sandboxes that there may be at one time, over all functions.
     pub sandboxes: Arc<Pool>,
@@ -149,6 +152,7 @@ impl Node {
     pub async fn open(config: &Config) -> anyhow::Result<Arc<Self>> {
         let settings = config.settings.clone();
         let store = Store::open(&config.data_dir, &kinds()).await?;
+        let meter = Meter::open(&config.data_dir, store.usage_position().await?, &settings.metering)?;
         let compiler = Compiler::new(&settings, store.artifacts(), store.key()?).context(
             "the sandboxes' engine cannot start (it reserves address space; see `sandbox.sandboxes`)",
         )?;
@@ -201,6 +205,7 @@ impl Node {
             compiler: Arc::new(compiler),
             service,
             models: Arc::default(),
+            meter: Arc::new(meter),
             telemetry,
             sandboxes: Pool::new(settings.sandbox.sandboxes.get()),
             memory: Arc::new(NodeMemory::new(memory)),
@@ -265,6 +270,7 @@ impl Node {
     pub async fn close(&self) {
         self.let_go();
         self.keep_key_uses().await;
+        self.meter.close(&self.store).await;
         self.store.close().await;
     }
 

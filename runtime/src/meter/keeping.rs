@@ -98,14 +98,10 @@ impl Meter {
             let keep = u64::try_from(kept.book().config.keep.as_millis()).unwrap_or(u64::MAX);
             self.clock.now().saturating_sub(keep)
         };
-        let is_summed = |closed: &Closed| closed.number < summed;
-        while kept.remove_oldest(|_, closed| is_summed(closed) && closed.newest < until).await {
+        while kept.remove_oldest(summed, Why::Old { until }).await {
             kept.book().counts.expired += 1;
         }
-        let is_too_much = |book: &Book, closed: &Closed| {
-            is_summed(closed) && book.config.when_full == WhenFull::DropOldest && book.room() == Room::None
-        };
-        while kept.remove_oldest(is_too_much).await {
+        while kept.remove_oldest(summed, Why::NoRoom).await {
             kept.book().counts.dropped += 1;
             tracing::warn!(
                 "the usage log had all the bytes that it may (metering.disk_bytes): its oldest records are removed; they \
@@ -151,6 +147,25 @@ impl Meter {
     }
 }
 
+/// Why a segment goes.
+#[derive(Clone, Copy)]
+enum Why {
+    /// Its newest record is from before then: milliseconds since 1970.
+    Old {
+        until: u64,
+    },
+    NoRoom,
+}
+
+impl Why {
+    fn holds(self, book: &Book, oldest: &Closed) -> bool {
+        match self {
+            Self::Old { until } => oldest.newest < until,
+            Self::NoRoom => book.config.when_full == WhenFull::DropOldest && book.room() == Room::None,
+        }
+    }
+}
+
 impl Kept {
     fn synced(&self, synced: &super::ledger::Unsynced) {
         let mut book = self.book();
@@ -162,12 +177,12 @@ impl Kept {
         }
     }
 
-    /// Removes the oldest segment, if it is one that may go; whether it did.
-    async fn remove_oldest(&self, may_go: impl Fn(&Book, &Closed) -> bool) -> bool {
+    /// Removes the oldest segment, if it is summed up and may go; whether it did.
+    async fn remove_oldest(&self, summed: u64, why: Why) -> bool {
         let removal = {
-            let mut book = self.book();
-            let oldest = book.ledger.oldest().filter(|oldest| may_go(&book, oldest));
-            oldest.map(|oldest| book.ledger.path(oldest.number))
+            let book = self.book();
+            let may_go = |oldest: &Closed| oldest.number < summed && why.holds(&book, oldest);
+            book.ledger.oldest().filter(may_go).map(|oldest| book.ledger.path(oldest.number))
         };
         let Some(path) = removal else { return false };
         let removed = tokio::task::spawn_blocking(move || match std::fs::remove_file(path) {

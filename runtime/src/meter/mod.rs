@@ -23,6 +23,7 @@ pub mod rollup;
 #[cfg(test)]
 mod tests;
 pub mod totals;
+pub mod verify;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,7 +113,8 @@ impl Meter {
         let (mut newest, mut kept) = (0, None);
         if config.enabled {
             let (size, mut totals) = (config.segment_bytes.as_u64(), Totals::default());
-            let ledger = Ledger::open(&root.join(FOLDER), summed, size, |record| totals.add(record))?;
+            let now = u64::try_from(sources.wall().as_millis()).unwrap_or(u64::MAX);
+            let ledger = Ledger::open(&root.join(FOLDER), summed, now, size, |record| totals.add(record))?;
             newest = ledger.newest();
             kept = Some(Kept {
                 book: Mutex::new(Book::new(ledger, summed, totals, config.clone())),

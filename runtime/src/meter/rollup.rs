@@ -28,11 +28,11 @@ impl Rollup {
     ///
     /// # Errors
     /// When the store or the disk does not take it. It is not lost: the next flush begins with it.
-    pub async fn flush<S: Future<Output = Result<(), StoreError>>>(
+    pub async fn flush<F: Future<Output = Result<(), StoreError>>>(
         &self,
         store: &Store,
         take: impl FnOnce() -> Batch,
-        sync: impl Fn() -> S,
+        sync: impl Fn() -> F,
     ) -> Result<(), StoreError> {
         let mut under_way = self.0.lock().await;
         if let Some(batch) = &*under_way {

@@ -38,6 +38,9 @@ impl Node {
         if changed("models.") {
             self.settle_models();
         }
+        if changed("metering.") {
+            self.meter.reload(&self.settings().metering);
+        }
         self.tell(&reloaded.now).await;
         Ok(reloaded)
     }

@@ -12,6 +12,7 @@
 //! artifacts/{engine}/{digest}.cwasm  precompiled code, with its MAC beside it; made again when missing
 //! key                                what the MACs are made with; a secret
 //! logs/{tenant}/{function}.jsonl
+//! usage/{number}.log                 usage records; see `meter/ledger/`
 //! tmp/                               uploads under way; emptied at start
 //! lock                               held by the server that runs
 //! index                              a note for older versions; index.migrated is what they had left there
@@ -46,7 +47,7 @@ pub use error::StoreError;
 pub use forward::Kind;
 pub use index::{Index, Kept, Record};
 pub use snapshot::Snapshot;
-pub use usage::{Enough, UsageSearch};
+pub use usage::{Enough, UsageSearch, usage_of};
 
 use database::Pool;
 use probe::Probe;

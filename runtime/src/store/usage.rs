@@ -1,6 +1,7 @@
 //! Sums of usage by hour, and the place of the log of records up to which they go.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use sqlx::sqlite::SqliteRow;
@@ -11,7 +12,7 @@ use super::{Store, StoreError};
 use crate::meter::ledger::Position;
 use crate::meter::record::{Kind, Outcome};
 use crate::meter::rollup::Batch;
-use crate::meter::totals::{Key, QUANTITIES, Sums};
+use crate::meter::totals::{Key, QUANTITIES, Sums, Totals};
 
 /// What a row is found by, in the order in which it is bound and read.
 const KEY: [&str; 10] =
@@ -170,6 +171,23 @@ impl Store {
     }
 }
 
+/// The sums of a data directory, and the place of the log up to which they go, as of one moment; also while a server has it.
+///
+/// # Errors
+/// When there is no database, or it cannot be read.
+pub async fn usage_of(root: &Path) -> anyhow::Result<(Position, Totals)> {
+    use anyhow::Context;
+    let path = root.join(database::FILE);
+    std::fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let pool = database::open(root).await?;
+    let mut moment = pool.begin().await?;
+    let place = position(&mut moment).await?;
+    let rows = sqlx::query("SELECT * FROM usage_hours").fetch_all(&mut *moment).await?;
+    drop(moment);
+    pool.close().await;
+    Ok((place, rows.iter().map(read).collect::<Result<_, _>>()?))
+}
+
 /// Whether whoever gets rows wants no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enough {
@@ -245,7 +263,6 @@ fn read(row: &SqliteRow) -> Result<(Key, Sums), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::totals::Totals;
     use crate::meter::totals::tests::{call, with_use};
 
     fn at(offset: u64) -> Position {

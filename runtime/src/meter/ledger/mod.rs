@@ -90,13 +90,14 @@ impl Unsynced {
 
 impl Ledger {
     /// Opens the log in a folder, or begins one, and gives all records after a place of it to `each`. A part of a record at
-    /// the end, which a crash has left, is cut off.
+    /// the end, which a crash has left, is cut off. `now` is the wall clock's time, in milliseconds since 1970.
     ///
     /// # Errors
     /// What is not as it was written, with its file and place; a folder that cannot be read or written.
     pub fn open(
         folder: &Path,
         after: Position,
+        now: u64,
         segment_bytes: u64,
         mut each: impl FnMut(&Record),
     ) -> anyhow::Result<Self> {
@@ -121,20 +122,23 @@ impl Ledger {
             let is_last = Some(number) == numbers.last();
             found.take(folder, *number, is_last, after, &mut each).with_context(advice)?;
         }
-        let Found { closed, heads, newest, end, has_records } = found;
+        let Found { closed, heads, mut newest, end, has_records } = found;
         let segment = match end.filter(|end| *end >= after) {
             Some(end) => {
                 Segment::reopen(folder, end.segment, end.offset, has_records).with_context(cannot)?
             }
             // A restored backup has the sums and not the log. Nothing may be written before the place up to which they go.
             None => {
-                if after > Position::default() {
+                let anew = after > Position::default();
+                if anew {
                     tracing::warn!(
                         "the usage log ends before the place up to which it is summed up; a new one begins"
                     );
+                    newest = newest.max(now);
                 }
                 let segment = after.segment.max(numbers.last().copied().unwrap_or_default()) + 1;
-                let opening = Opening { format: FORMAT, segment, time: newest, heads: heads.clone() };
+                let heads = heads.clone();
+                let opening = Opening { format: FORMAT, segment, time: newest, heads, anew };
                 Segment::create(folder, &opening).with_context(cannot)?
             }
         };
@@ -212,7 +216,7 @@ impl Ledger {
     fn roll(&mut self) -> io::Result<()> {
         let Segment { number, length: bytes, .. } = self.segment;
         let (time, heads) = (self.newest, std::mem::take(&mut self.heads));
-        let opening = Opening { format: FORMAT, segment: number + 1, time, heads };
+        let opening = Opening { format: FORMAT, segment: number + 1, time, heads, anew: false };
         let made = Segment::create(&self.folder, &opening);
         self.heads = opening.heads;
         let before = std::mem::replace(&mut self.segment, made?);

@@ -28,6 +28,9 @@ pub struct Opening {
     pub time: u64,
     /// The newest record of each tenant before it.
     pub heads: Heads,
+    /// Whether the log begins anew with it: what was written before is not all there. `time` is that of this beginning then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anew: bool,
 }
 
 /// A segment that is written.

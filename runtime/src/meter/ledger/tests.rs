@@ -9,6 +9,9 @@ use super::read::Line;
 use super::*;
 use crate::meter::record::Kind;
 
+/// When logs are opened: before all records.
+const NOW: u64 = 1_700_000_000_000;
+
 /// A record of a tenant, unlike others by its number.
 pub fn record(tenant: &str, number: u64) -> Record {
     Record {
@@ -26,7 +29,7 @@ pub fn record(tenant: &str, number: u64) -> Record {
 /// A log, and the records that were read when it was opened.
 fn open_after(folder: &Path, after: Position, segment_bytes: u64) -> anyhow::Result<(Ledger, Vec<Record>)> {
     let mut read = Vec::new();
-    let ledger = Ledger::open(folder, after, segment_bytes, |record| read.push(record.clone()))?;
+    let ledger = Ledger::open(folder, after, NOW, segment_bytes, |record| read.push(record.clone()))?;
     Ok((ledger, read))
 }
 
@@ -52,7 +55,7 @@ fn segment(folder: &Path, number: u64) -> PathBuf {
 }
 
 fn verify(folder: &Path) -> Result<verify::Verified, String> {
-    verify::log(folder, |_, _| Ok(())).map_err(|bad| bad.to_string())
+    verify::log(folder, None, |_, _| ()).map_err(|bad| bad.to_string())
 }
 
 #[test]
@@ -224,7 +227,8 @@ fn nothing_is_written_before_the_place_that_is_summed_up() {
     drop(ledger);
     let (ledger, read) = open_after(folder.path(), after, 1_000).unwrap();
     assert_eq!((read, ledger.end().segment), (vec![], 5));
-    assert_eq!(verify(folder.path()).unwrap().records, 2);
+    let verified = verify(folder.path()).unwrap();
+    assert_eq!((verified.records, verified.since), (2, written[1].time), "what is before is not all there");
 }
 
 thread_local! {
@@ -289,7 +293,7 @@ fn a_changed_a_removed_and_an_exchanged_record_are_found() {
     let (mut ledger, _) = open(folder.path());
     write(&mut ledger, 1..=20);
     let lines = lines(folder.path(), "u");
-    let export = |lines: &[String]| verify::export(lines.join("\n").as_bytes());
+    let export = |lines: &[String]| verify::export(lines.join("\n").as_bytes(), None);
     let whole = export(&lines).unwrap();
     assert_eq!((whole.records, whole.first, whole.is_anchored), (10, 1, true));
     assert_eq!((whole.tenant.as_str(), whole.head), ("u", ledger.head("u").unwrap()));
@@ -327,6 +331,18 @@ fn a_changed_a_removed_and_an_exchanged_record_are_found() {
     wrong[1] = wrong[1].replace("\"calls\":1", "\"calls\":2");
     assert!(export(&wrong).unwrap_err().contains("line 2: record 5 of tenant u is not what was written"));
     assert!(export(&[]).is_err());
+
+    // The end is missing, or all was made anew: only what was noted tells.
+    let noted = |seq, hash: &str, lines: &[String]| {
+        let noted = verify::Noted { tenant: None, head: Head { seq, hash: hash.parse().unwrap() } };
+        verify::export(lines.join("\n").as_bytes(), Some(noted)).map(|export| export.records)
+    };
+    let (newest, other) = (whole.head.hash.to_string(), "0".repeat(64));
+    assert_eq!(noted(10, &newest, &lines), Ok(10));
+    assert!(
+        noted(10, &newest, &lines[..9]).unwrap_err().contains("record 10 was noted, and the newest is 9")
+    );
+    assert!(noted(10, &other, &lines).unwrap_err().contains("is another than the one that was noted"));
 }
 
 #[test]

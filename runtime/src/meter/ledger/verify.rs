@@ -10,6 +10,8 @@ use std::io::BufRead;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
+
 use super::chain::{Head, Heads};
 use super::frame::Bad;
 use super::read::{Brief, Line, Reader};
@@ -21,8 +23,7 @@ use crate::meter::record::Record;
 pub struct Verified {
     pub records: u64,
     pub segments: u64,
-    /// The time of the newest record before the log's first: what is older is not in it. Milliseconds since 1970; 0 if the log
-    /// begins with the first record of all.
+    /// What is up to this time may not all be in it: milliseconds since 1970. 0 if it begins with the first record of all.
     pub since: u64,
     /// The newest record of each tenant.
     pub heads: BTreeMap<Arc<str>, Head>,
@@ -45,9 +46,24 @@ pub struct Export {
     pub is_anchored: bool,
 }
 
+/// A head that was noted before, elsewhere.
+#[derive(Debug, Clone)]
+pub struct Noted {
+    /// Whose; of an export's only tenant if none.
+    pub tenant: Option<String>,
+    pub head: Head,
+}
+
+impl Noted {
+    fn is_of(&self, tenant: &str) -> bool {
+        self.tenant.as_deref().is_none_or(|whose| whose == tenant)
+    }
+}
+
 /// What holds for records wherever they are.
 #[derive(Default)]
 struct Chain {
+    noted: Option<Noted>,
     heads: Heads,
     ids: Ids,
     newest: u64,
@@ -71,14 +87,20 @@ impl Chain {
                 "record {seq} of tenant {tenant} is not what was written, or one before it is not"
             ));
         }
-        self.rest(&brief, seq)?;
+        self.rest(&brief, due)?;
         self.heads.insert(tenant.into(), due);
         Ok(brief)
     }
 
     /// What holds beside the hash.
-    fn rest(&mut self, brief: &Brief<'_>, seq: u64) -> Result<(), String> {
-        let Brief { id, tenant, time } = brief;
+    fn rest(&mut self, brief: &Brief<'_>, head: Head) -> Result<(), String> {
+        let (Brief { id, tenant, time }, Head { seq, hash }) = (brief, head);
+        if let Some(noted) = self.noted.as_ref().filter(|noted| noted.is_of(tenant))
+            && noted.head.seq == seq
+            && noted.head.hash != hash
+        {
+            return Err(format!("record {seq} of tenant {tenant} is another than the one that was noted"));
+        }
         if !self.ids.insert(id) {
             return Err(format!("record {seq} of tenant {tenant} has an id that is there already: {id}"));
         }
@@ -89,6 +111,21 @@ impl Chain {
         }
         self.newest = *time;
         Ok(())
+    }
+}
+
+impl Chain {
+    /// That what was noted is not after the end.
+    fn ends(&self) -> Result<(), String> {
+        let Some(noted) = &self.noted else { return Ok(()) };
+        let newest =
+            self.heads.iter().filter(|(tenant, _)| noted.is_of(tenant)).map(|(_, head)| head.seq).max();
+        match newest.unwrap_or_default() {
+            newest if newest < noted.head.seq => {
+                Err(format!("record {} was noted, and the newest is {newest}", noted.head.seq))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -117,14 +154,14 @@ impl Ids {
 /// Reads a whole log and gives its records to `each`, with the place where each ends. A server may write it meanwhile.
 ///
 /// # Errors
-/// What is not as it was written, with its file and place; what `each` has against a record.
+/// What is not as it was written, with its file and place.
 pub fn log(
     folder: &Path,
-    mut each: impl FnMut(Position, &Record) -> Result<(), String>,
-) -> Result<Verified, Bad> {
-    let read = |error| Bad::Read { path: folder.to_owned(), error };
-    let numbers = segment::numbers(folder).map_err(read)?;
-    let (mut chain, mut verified) = (Chain::default(), Verified::default());
+    noted: Option<Noted>,
+    mut each: impl FnMut(Position, &Record),
+) -> anyhow::Result<Verified> {
+    let numbers = segment::numbers(folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    let (mut chain, mut verified) = (Chain { noted, ..Chain::default() }, Verified::default());
     for number in &numbers {
         let is_last = Some(number) == numbers.last();
         let mut reader = match Reader::open(folder, *number) {
@@ -134,12 +171,14 @@ pub fn log(
             }
             reader => reader?,
         };
-        if verified.segments == 0 {
+        if reader.opening.anew || verified.segments == 0 {
             verified.since = reader.opening.time;
-            chain.newest = reader.opening.time;
+            chain.newest = chain.newest.max(reader.opening.time);
+        }
+        if verified.segments == 0 {
             chain.heads = std::mem::take(&mut reader.opening.heads);
         } else if let Some(why) = missing(&chain.heads, &reader.opening.heads) {
-            return Err(reader.damaged(Position { segment: *number, offset: 0 }, why));
+            return Err(reader.damaged(Position { segment: *number, offset: 0 }, why).into());
         }
         verified.segments += 1;
         verified.end = reader.at();
@@ -148,6 +187,7 @@ pub fn log(
             verified.end = at;
         }
     }
+    chain.ends().map_err(anyhow::Error::msg)?;
     verified.heads = chain.heads.into_iter().collect();
     Ok(verified)
 }
@@ -156,7 +196,7 @@ pub fn log(
 fn take(
     reader: &mut Reader,
     chain: &mut Chain,
-    each: &mut impl FnMut(Position, &Record) -> Result<(), String>,
+    each: &mut impl FnMut(Position, &Record),
     is_last: bool,
     torn: &mut Option<String>,
 ) -> Result<Option<Position>, Bad> {
@@ -173,10 +213,11 @@ fn take(
     let record =
         chain.next(&line).and_then(|_| line.record().map_err(|error| format!("no usage record: {error}")));
     let end = reader.at();
-    match record.and_then(|record| each(end, &record)) {
-        Ok(()) => Ok(Some(end)),
-        Err(why) => Err(reader.damaged(at, why)),
+    match record {
+        Ok(record) => each(end, &record),
+        Err(why) => return Err(reader.damaged(at, why)),
     }
+    Ok(Some(end))
 }
 
 /// What is missing between two segments, of which the one has ended with these heads, and the other begins with those.
@@ -204,8 +245,8 @@ fn missing(ended: &Heads, begins: &Heads) -> Option<String> {
 ///
 /// # Errors
 /// A sentence that says in which line what is wrong.
-pub fn export(lines: impl BufRead) -> Result<Export, String> {
-    let mut chain = Chain::default();
+pub fn export(lines: impl BufRead, noted: Option<Noted>) -> Result<Export, String> {
+    let mut chain = Chain { noted, ..Chain::default() };
     let mut export: Option<Export> = None;
     let mut before: Option<Head> = None;
     for (number, line) in (1..).zip(lines.lines()) {
@@ -232,7 +273,7 @@ pub fn export(lines: impl BufRead) -> Result<Export, String> {
             if is_anchored {
                 chain.next(&line).map_err(|why| wrong(&why))?;
             } else {
-                chain.rest(&brief, line.seq).map_err(|why| wrong(&why))?;
+                chain.rest(&brief, line.head()).map_err(|why| wrong(&why))?;
                 chain.heads.insert(Arc::clone(&tenant), line.head());
             }
             let (tenant, first, head) = (tenant.to_string(), line.seq, line.head());
@@ -249,5 +290,6 @@ pub fn export(lines: impl BufRead) -> Result<Export, String> {
         export.records += 1;
         export.head = line.head();
     }
+    chain.ends()?;
     export.ok_or_else(|| "there is no usage record in it".to_owned())
 }

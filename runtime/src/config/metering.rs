@@ -25,9 +25,10 @@ pub struct MeteringConfig {
     pub keep: Duration,
     /// The most bytes of the usage log.
     pub disk_bytes: Size,
-    /// What is done when there are as many.
+    /// What is done when there are as many, or when the disk takes no more.
     pub when_full: WhenFull,
-    /// Records that are held in memory while the disk takes none. Calls that begin are refused meanwhile.
+    /// The most records that are held in memory while the disk takes none. With half as many, or with `when_full` at once, calls
+    /// are refused.
     pub held_records: usize,
 }
 

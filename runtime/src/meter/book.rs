@@ -23,6 +23,15 @@ pub struct Book {
     pub seen: Room,
 }
 
+/// What has become of a record that the disk did not take.
+#[derive(Debug)]
+pub enum Untaken {
+    /// It is in memory, and will be written when the disk takes some again.
+    Held(io::Error),
+    /// It is nowhere: as many are held as may be.
+    Lost(io::Error),
+}
+
 /// What has been counted since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -54,17 +63,21 @@ impl Book {
     ///
     /// # Errors
     /// When the disk does not take it.
-    pub fn put(&mut self, record: &Record) -> io::Result<()> {
-        let tried = self.retry().and_then(|()| self.write(record));
-        if let Err(error) = &tried {
-            if self.held.len() < self.config.held_records {
-                self.held.push_back(record.clone());
-            } else {
-                self.counts.lost += 1;
-                tracing::error!(id = record.id, tenant = %record.tenant, %error, "a usage record is lost");
-            }
+    pub fn put(&mut self, record: &Record) -> Result<(), Untaken> {
+        let Err(error) = self.retry().and_then(|()| self.write(record)) else { return Ok(()) };
+        if self.held.len() < self.config.held_records {
+            self.held.push_back(record.clone());
+            return Err(Untaken::Held(error));
         }
-        tried
+        self.counts.lost += 1;
+        tracing::error!(id = record.id, tenant = %record.tenant, %error, "a usage record is lost");
+        Err(Untaken::Lost(error))
+    }
+
+    /// Whether new calls are refused while the disk takes no records: at once, if the operator wants it so, and else when no
+    /// more can be held than those of the calls that run.
+    pub fn refuses_unwritten(&self) -> bool {
+        self.config.when_full == WhenFull::Refuse || self.held.len() >= self.config.held_records / 2
     }
 
     /// Writes what is held.

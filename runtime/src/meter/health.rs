@@ -1,4 +1,5 @@
-//! Whether the meter can take records, so that a call whose record it could not take does not begin.
+//! Whether the meter can take records: what keeps the disk from it is told once, and a call does not begin whose record could be
+//! lost.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,9 @@ pub enum Cause {
 /// What keeps the meter from taking records now.
 #[derive(Default)]
 pub struct Health {
+    /// Whether one of the causes is a reason to refuse calls.
+    refuses: AtomicBool,
+    /// Whether there is any.
     is_ill: AtomicBool,
     causes: Mutex<Vec<(Cause, Illness)>>,
 }
@@ -28,18 +32,20 @@ pub struct Health {
 struct Illness {
     is_full: bool,
     why: String,
+    /// Whether calls are refused for it.
+    refuses: bool,
 }
 
 impl From<&io::Error> for Illness {
     fn from(error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let is_full = matches!(error.kind(), Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge);
-        Self { is_full, why: error.to_string() }
+        Self { is_full, why: error.to_string(), refuses: true }
     }
 }
 
 impl From<Illness> for StoreError {
-    fn from(Illness { is_full, why }: Illness) -> Self {
+    fn from(Illness { is_full, why, .. }: Illness) -> Self {
         let why = format!("usage records cannot be taken: {why}");
         if is_full { Self::Full(why) } else { Self::Unavailable(why) }
     }
@@ -56,30 +62,44 @@ impl Health {
     /// # Errors
     /// Why not: [`StoreError::Full`] or [`StoreError::Unavailable`].
     pub fn check(&self) -> Result<(), StoreError> {
-        if !self.is_ill.load(Ordering::Relaxed) {
+        if !self.refuses.load(Ordering::Relaxed) {
             return Ok(());
         }
         let causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
-        causes.first().map_or(Ok(()), |(_, illness)| Err(illness.clone().into()))
+        let refusing = causes.iter().find(|(_, illness)| illness.refuses);
+        refusing.map_or(Ok(()), |(_, illness)| Err(illness.clone().into()))
     }
 
-    /// The disk has refused.
-    pub fn fails(&self, cause: Cause, error: &io::Error) {
-        self.note(cause, error.into());
+    /// The disk has refused. Calls are, too, if `refuses`; else they go on, and their records are held.
+    pub fn fails(&self, cause: Cause, error: &io::Error, refuses: bool) {
+        self.note(cause, Illness { refuses, ..error.into() });
     }
 
     /// The log has all that it may.
     pub fn full(&self, why: String) {
-        self.note(Cause::Budget, Illness { is_full: true, why });
+        self.note(Cause::Budget, Illness { is_full: true, why, refuses: true });
     }
 
     fn note(&self, cause: Cause, illness: Illness) {
         let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
-        if causes.iter().all(|(noted, _)| *noted != cause) {
-            tracing::error!(why = illness.why, "usage records cannot be taken, so calls are refused");
-            causes.push((cause, illness));
-            self.is_ill.store(true, Ordering::Relaxed);
+        let noted = causes.iter().position(|(noted, _)| *noted == cause);
+        let is_new =
+            noted.and_then(|at| causes.get(at)).is_none_or(|(_, was)| !was.refuses && illness.refuses);
+        if !is_new {
+            return;
         }
+        match illness.refuses {
+            true => {
+                tracing::error!(why = illness.why, "usage records cannot be written, so calls are refused")
+            }
+            false => {
+                tracing::error!(why = illness.why, "usage records cannot be written, and are held in memory")
+            }
+        }
+        causes.retain(|(noted, _)| *noted != cause);
+        causes.push((cause, illness));
+        self.is_ill.store(true, Ordering::Relaxed);
+        self.refuses.store(causes.iter().any(|(_, illness)| illness.refuses), Ordering::Relaxed);
     }
 
     /// It does not keep the meter from taking records any more.
@@ -89,9 +109,10 @@ impl Health {
         }
         let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
         causes.retain(|(noted, _)| *noted != cause);
+        self.refuses.store(causes.iter().any(|(_, illness)| illness.refuses), Ordering::Relaxed);
         if causes.is_empty() {
             self.is_ill.store(false, Ordering::Relaxed);
-            tracing::info!("usage records are taken again");
+            tracing::info!("usage records are written again");
         }
     }
 }

@@ -58,14 +58,14 @@ impl Meter {
         };
         match &retried {
             Ok(()) => self.health.mended(Cause::Write),
-            Err(error) => self.health.fails(Cause::Write, error),
+            Err(error) => self.health.fails(Cause::Write, error, kept.book().refuses_unwritten()),
         }
         if let Some(unsynced) = unsynced {
             let sync = move || unsynced.sync().map(|()| unsynced);
             match tokio::task::spawn_blocking(sync).await.map_err(io::Error::other).flatten() {
                 Ok(synced) => kept.synced(&synced),
                 Err(error) => {
-                    self.health.fails(Cause::Sync, &error);
+                    self.health.fails(Cause::Sync, &error, kept.book().refuses_unwritten());
                     return Err(super::health::refusal(&error));
                 }
             }

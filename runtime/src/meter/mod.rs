@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use self::book::{Book, Room};
+use self::book::{Book, Room, Untaken};
 use self::clock::{Clock, Machine, Sources};
 use self::health::{Cause, Health};
 use self::ledger::{Ledger, Position};
@@ -137,11 +137,11 @@ impl Meter {
     }
 
     /// Writes a record to the log, with an id if it has none, and this moment as its time. When it returns, a server that is
-    /// killed does not lose it.
+    /// killed does not lose it; unless the disk takes nothing: then records are held in memory, and written when it does again.
     ///
     /// # Errors
-    /// When the disk does not take it. It is held then, and written when the disk takes some again, but for more than may be
-    /// held; whoever gets the answer must not take it for a whole one, as it may never be written.
+    /// When it is nowhere, as the disk takes none and as many are held as may be: whoever gets the answer must not take it for a
+    /// whole one.
     pub fn record(&self, record: &mut Record) -> Result<(), StoreError> {
         let Some(kept) = &self.kept else { return Ok(()) };
         if record.id.is_empty() {
@@ -152,7 +152,7 @@ impl Meter {
         record.time = self.clock.now();
         let was_synced = book.ledger.is_synced();
         let put = book.put(record);
-        let (room, refuses) = (book.room(), book.refuses());
+        let (room, refuses, refuses_unwritten) = (book.room(), book.refuses(), book.refuses_unwritten());
         drop(book);
         if room == Room::None {
             if refuses {
@@ -168,8 +168,13 @@ impl Meter {
                 self.health.mended(Cause::Write);
                 Ok(())
             }
-            Err(error) => {
-                self.health.fails(Cause::Write, &error);
+            Err(Untaken::Held(error)) => {
+                self.health.fails(Cause::Write, &error, refuses_unwritten);
+                kept.wrote.notify_one();
+                Ok(())
+            }
+            Err(Untaken::Lost(error)) => {
+                self.health.fails(Cause::Write, &error, true);
                 kept.wrote.notify_one();
                 Err(health::refusal(&error))
             }

@@ -24,5 +24,6 @@ mod restart;
 mod sharing;
 mod storage;
 mod tls;
+mod traces;
 mod traffic;
 mod zero;

@@ -248,7 +248,7 @@ impl ModelAccess {
         if let Some(bill) = bill {
             match &inferred {
                 Ok(inference) => bill.inferred(device, model, &inference.cost, asked.elapsed()),
-                Err(_) => bill.failed(device, model, asked.elapsed()),
+                Err(error) => bill.failed(device, model, asked.elapsed(), error),
             }
         }
         let inference =

@@ -8,9 +8,11 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tract_onnx::pb::tensor_proto::DataType;
 use weir::config::{OtlpConfig, Protocol};
+use weir_tests::onnx::Axis;
 use weir_tests::otlp::{Receiver, Reply, attributes, body};
-use weir_tests::{Answer, Process, Server, guests, until};
+use weir_tests::{Answer, Process, Server, guests, onnx, until};
 
 const CALL: &str = "POST /fn/{tenant}/{function}/{*path}";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -160,6 +162,44 @@ async fn a_guests_requests_carry_its_trace() {
     assert_eq!((&*said["server.address"], said["server.port"].clone()), ("127.0.0.1", port.to_string()));
     assert_eq!((&*said["http.response.status_code"], &*said["error.type"]), ("404", "404"));
     assert_eq!(sent.kind(), SpanKind::Client);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inferences_are_in_their_calls_traces_and_know_who_rode_with_them() {
+    let receiver = Receiver::grpc().await;
+    let server = server(receiver.endpoint(), |_| {}).await;
+    let put = server.put_model("m", onnx::double(DataType::Float, &[Axis::Named("n"), Axis::Fixed(2)])).await;
+    assert_eq!(put.status, 201, "{}", put.text());
+    let config = json!({ "max_batch": 2, "max_queue_delay": "1s" });
+    let put = server.put("/v1/models/m/config", config).await;
+    assert_eq!(put.status, 200, "{}", put.text());
+    let deployed = server.deploy("nn", guests::NN, json!({ "models": ["m"] })).await;
+    assert_eq!(deployed.status, 201, "{}", deployed.text());
+    let run = async || server.call("nn", "/raw?model=m&input=x&type=fp32&shape=1,2", vec![0; 8]).await.status;
+    until("two ride together", async || {
+        assert_eq!(tokio::join!(run(), run()), (200, 200));
+        server.devices.stats().batches > 0
+    })
+    .await;
+    let rode = || {
+        let linked = |span: &Span| span.name == "inference m" && !span.links.is_empty();
+        receiver.spans().into_iter().filter(linked).collect::<Vec<_>>()
+    };
+    until("both inferences are there", async || rode().len() == 2).await;
+    // A call's own span comes with its parts.
+    let (spans, rode) = (receiver.spans(), rode());
+    for (own, other) in [(&rode[0], &rode[1]), (&rode[1], &rode[0])] {
+        let said = attributes(&own.attributes);
+        assert_eq!((&*said["weir.inference.rows"], &*said["weir.inference.batch_rows"]), ("1", "2"));
+        let [link] = &own.links[..] else { panic!("{own:?}") };
+        assert_eq!((&link.trace_id, &link.span_id), (&other.trace_id, &other.parent_span_id));
+        let call = spans.iter().find(|span| span.span_id == own.parent_span_id).unwrap();
+        assert_eq!((call.name.as_str(), &call.trace_id), (CALL, &own.trace_id));
+        let (figures, device_ns) = (attributes(&call.attributes), &said["weir.inference.device_ns"]);
+        assert_eq!((&*figures["weir.usage.inferences"], &figures["weir.usage.device_ns"]), ("1", device_ns));
+        assert_eq!(figures["weir.usage.id"], figures["faas.invocation_id"]);
+    }
     server.stop().await;
 }
 

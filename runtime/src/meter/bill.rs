@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_gpu::{Cost, Error, Tab, Used};
+use weir_gpu::{Error, Inference, Tab, Used};
 
 use super::record::{Record, Use};
 use super::rest::Rest;
 use crate::sandbox::memory::Account;
 use crate::sandbox::meter::Meter as CpuMeter;
-use crate::trace::Recording;
-use crate::trace::recording::{Inference, What, variant};
+use crate::trace::recording::{Inference as InferenceSpan, What, variant};
+use crate::trace::{Link, Recording};
 
 /// Nanoseconds of a millisecond.
 const MILLI: u128 = 1_000_000;
@@ -109,11 +109,13 @@ impl Bill {
     /// What loading and running a model on a device is written on. What nobody takes of it comes here.
     pub fn tab(self: &Arc<Self>, device: &Arc<str>, model: &Arc<str>) -> Arc<Tab> {
         let (bill, device, model) = (Arc::clone(self), Arc::clone(device), Arc::clone(model));
-        Arc::new(Tab::new(move |rest| bill.of(&device, &model, |of| of.take_over(rest))))
+        let tab = Tab::new(move |rest| bill.of(&device, &model, |of| of.take_over(rest)));
+        Arc::new(tab.marked(self.trace.mark()))
     }
 
     /// An inference was answered.
-    pub fn inferred(&self, device: &Arc<str>, model: &Arc<str>, cost: &Cost, waited: Duration) {
+    pub fn inferred(&self, device: &Arc<str>, model: &Arc<str>, inference: &Inference, waited: Duration) {
+        let Inference { cost, with, .. } = inference;
         self.of(device, model, |of| {
             of.inferences += 1;
             of.queue_ns += nanos(cost.queued);
@@ -124,6 +126,9 @@ impl Bill {
             of.take_over(cost.used);
         });
         self.ran(device, model, waited, |inference| {
+            let own = self.trace.mark();
+            let others = with.iter().filter(|mark| Some(**mark) != own);
+            inference.links = others.map(Link::of).collect();
             inference.queue_ns = nanos(cost.queued);
             inference.device_ns = cost.used.device;
             (inference.rows, inference.batch_rows) = (cost.rows, cost.batch);
@@ -142,11 +147,17 @@ impl Bill {
     }
 
     /// The trace has an inference that ended now.
-    fn ran(&self, device: &Arc<str>, model: &Arc<str>, waited: Duration, say: impl FnOnce(&mut Inference)) {
+    fn ran(
+        &self,
+        device: &Arc<str>,
+        model: &Arc<str>,
+        waited: Duration,
+        say: impl FnOnce(&mut InferenceSpan),
+    ) {
         let now = Instant::now();
         self.trace.span(now.checked_sub(waited).unwrap_or(now), now, || {
             let (device, model) = (Arc::clone(device), Arc::clone(model));
-            let mut inference = Inference { device, model, ..Inference::default() };
+            let mut inference = InferenceSpan { device, model, ..InferenceSpan::default() };
             say(&mut inference);
             What::Inference(Box::new(inference))
         });

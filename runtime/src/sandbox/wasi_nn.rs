@@ -247,7 +247,7 @@ impl ModelAccess {
         let inferred = meter.unmetered(self.service.infer(lease, inputs, job)).await;
         if let Some(bill) = bill {
             match &inferred {
-                Ok(inference) => bill.inferred(device, model, &inference.cost, asked.elapsed()),
+                Ok(inference) => bill.inferred(device, model, inference, asked.elapsed()),
                 Err(error) => bill.failed(device, model, asked.elapsed(), error),
             }
         }

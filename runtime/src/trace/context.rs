@@ -5,6 +5,7 @@
 //! Source: <https://www.w3.org/TR/trace-context-1/>.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use weir_gpu::Mark;
 
 use super::ids;
 
@@ -40,6 +41,22 @@ pub struct Link {
     pub trace: [u8; 16],
     pub span: [u8; 8],
     pub sampled: bool,
+}
+
+impl Link {
+    /// The same as devices know it, of a span that is kept.
+    pub fn mark(&self) -> Mark {
+        let mut mark = [0; 24];
+        let ids = self.trace.iter().chain(&self.span);
+        mark.iter_mut().zip(ids).for_each(|(to, from)| *to = *from);
+        mark
+    }
+
+    pub fn of(mark: &Mark) -> Self {
+        let (mut trace, mut span) = ([0; 16], [0; 8]);
+        trace.iter_mut().chain(&mut span).zip(mark).for_each(|(to, from)| *to = *from);
+        Self { trace, span, sampled: true }
+    }
 }
 
 impl Context {

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{Method, Version, header};
 use tokio::time::Instant;
+use weir_gpu::Mark;
 
 use super::{Context, Link};
 use crate::meter::record::Record;
@@ -193,6 +194,11 @@ impl Recording {
 
     pub fn is_on(&self) -> bool {
         self.on.is_some()
+    }
+
+    /// What those who ride with an inference of the call are told of it, to link to it: its span, if that is kept.
+    pub fn mark(&self) -> Option<Mark> {
+        self.on.as_ref().map(|on| on.context.link().mark())
     }
 
     /// What was asked, and by whom.

@@ -159,6 +159,12 @@ fn what_is_put_is_what_is_read() {
 }
 
 #[test]
+fn a_link_is_the_same_by_its_mark() {
+    let link = Context::root(|_| true).link();
+    assert_eq!(Link::of(&link.mark()), link);
+}
+
+#[test]
 fn a_guests_request_says_what_caused_it() {
     let call = Context {
         state: Some(HeaderValue::from_static("a=1")),

@@ -192,6 +192,13 @@ impl Exporter {
     }
 }
 
+impl Drop for Exporter {
+    /// Where nobody has closed it, nobody waits for what is left.
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
 /// What all that is sent is of.
 fn resource(config: &OtlpConfig) -> anyhow::Result<Resource> {
     let instance = hex::encode(crate::random::<8>()?);

@@ -225,7 +225,6 @@ fn of_record(record: &Record, attributes: &mut Vec<KeyValue>) {
         attributes.push(number(names::STATUS, record.status));
     }
     attributes.push(text(names::FAAS_TRIGGER, names::FAAS_TRIGGER_HTTP));
-    attributes.push(text(names::FAAS_INVOCATION, &*record.id));
     attributes.push(boolean(names::FAAS_COLDSTART, record.cold_starts > 0));
     if let Some(function) = &record.function {
         attributes.push(text(names::FAAS_NAME, &**function));
@@ -237,7 +236,11 @@ fn of_record(record: &Record, attributes: &mut Vec<KeyValue>) {
     }
     attributes.push(text(names::TENANT, &*record.tenant));
     attributes.push(text(names::OUTCOME, outcome(record.outcome)));
-    attributes.push(text(names::USAGE_ID, &*record.id));
+    // Where nothing is metered there is no record.
+    if !record.id.is_empty() {
+        attributes.push(text(names::FAAS_INVOCATION, &*record.id));
+        attributes.push(text(names::USAGE_ID, &*record.id));
+    }
     for (name, value) in
         [(names::KEY, &record.key), (names::CLASS, &record.class), (names::CODE, &record.code)]
     {

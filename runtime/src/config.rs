@@ -542,6 +542,11 @@ mod tests {
             let refusal = with(&format!("[metering]\n{wrong}")).unwrap_err();
             assert!(refusal.contains(said), "{refusal}");
         }
+        assert!(with("[otlp]\nsample_ratio = 2").unwrap_err().contains("otlp.sample_ratio is 2"));
+        assert!(with("[otlp]\nendpoint = \"x:1\"").unwrap_err().contains("otlp.endpoint: `x:1`"));
+        assert!(with("[log]\nformat = \"xml\"").unwrap_err().contains("xml"));
+        let beside = with("[otlp]\nca = \"ca.pem\"").unwrap().settings.otlp.ca;
+        assert_eq!(beside, Some(folder.path().join("ca.pem")));
         let keeps = with("[models]\nkeep_alive = \"2days\"").unwrap_err();
         assert!(keeps.contains("models.keep_alive is 2days; limits.keep_alive allows 1day"), "{keeps}");
     }

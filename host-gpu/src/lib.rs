@@ -48,5 +48,5 @@ pub use sched::batch::Batching;
 pub use sched::fair::Sharing;
 pub use sched::lane::TenantShare;
 pub use service::{Cost, DeviceConfig, Inference, Job, Lease, Service, Stats};
-pub use tab::{Integral, Tab, Used};
+pub use tab::{Integral, Mark, Tab, Used};
 pub use tensor::{Dtype, Tensor};

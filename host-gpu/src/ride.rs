@@ -20,7 +20,7 @@ use crate::residency::Resident;
 use crate::sched::batch::{Batching, Filling};
 use crate::sched::lane::{Request, TrainKey, Trial, Turn};
 use crate::service::{Cost, Job, Lease, Service, no_longer_than, within};
-use crate::tab::Tab;
+use crate::tab::{Mark, Tab};
 use crate::tensor::Tensor;
 
 /// What a request brings along.
@@ -41,7 +41,13 @@ enum Verdict {
     Alone(Option<Trial<Passenger>>),
 }
 
-type Answer = (Vec<Tensor>, Cost);
+type Answer = (Part, With);
+
+/// A request's outputs, and what it took.
+type Part = (Vec<Tensor>, Cost);
+
+/// The marks of all that rode together; nothing where one rode alone.
+pub(crate) type With = Option<Arc<[Mark]>>;
 
 impl Service {
     /// Runs a request together with others like it, and alone if that fails them all; nothing if nobody runs it.
@@ -101,7 +107,9 @@ impl Service {
         // If nobody drives the train any more, there is no verdict.
         let given = given.map(|verdict| verdict.unwrap_or(Ok(Verdict::Alone(None))));
         Ok(match within(job.deadline, "running", given).await? {
-            Verdict::Answer((outputs, cost)) => Verdict::Answer((outputs, Cost { queued, ..cost })),
+            Verdict::Answer(((outputs, cost), with)) => {
+                Verdict::Answer(((outputs, Cost { queued, ..cost }), with))
+            }
             alone => alone,
         })
     }
@@ -124,6 +132,8 @@ async fn drive(device: Arc<Device>, turn: Turn<Passenger>, resident: Arc<Residen
         verdicts.push(verdict);
     }
     let rows: Vec<u64> = requests.iter().map(|request| request.rows).collect();
+    let marks = || waiters.iter().filter_map(|waiter| waiter.tab.mark()).collect();
+    let with: With = (rows.len() > 1).then(marks);
     let ends = EndOnDrop::new(&device.lanes, lane.job(), flags);
     let run = async {
         let (on, graph) = (Arc::clone(&device), Arc::clone(&resident));
@@ -166,7 +176,7 @@ async fn drive(device: Arc<Device>, turn: Turn<Passenger>, resident: Arc<Residen
                 device.batched.fetch_add(u64::try_from(rows.len()).unwrap_or(0), Ordering::Relaxed);
             }
             for (verdict, answer) in verdicts.into_iter().zip(parts) {
-                let _ = verdict.send(Ok(Verdict::Answer(answer)));
+                let _ = verdict.send(Ok(Verdict::Answer((answer, with.clone()))));
             }
         }
         Err(error) if is_alone(&rows, filling) => {
@@ -209,7 +219,7 @@ fn stack(brought: &[Vec<Tensor>], filling: Filling) -> Result<Vec<Tensor>, Error
 }
 
 /// Each request's part of the outputs, and what it rode in.
-fn part(outputs: &[Tensor], rows: &[u64], filling: Filling) -> Result<Vec<Answer>, Error> {
+fn part(outputs: &[Tensor], rows: &[u64], filling: Filling) -> Result<Vec<Part>, Error> {
     let batch = rows.iter().fold(filling.rows, |sum, rows| sum.saturating_add(*rows));
     let costs = rows.iter().map(|rows| Cost { rows: *rows, batch, padding: filling.rows, ..Cost::default() });
     if is_alone(rows, filling) {

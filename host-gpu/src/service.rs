@@ -20,7 +20,7 @@ use crate::sched::batch::{Batching, Filling};
 use crate::sched::fair::Sharing;
 use crate::sched::lane::{Request, TenantShare};
 use crate::sched::times::shape;
-use crate::tab::{Tab, Used};
+use crate::tab::{Mark, Tab, Used};
 use crate::tensor::Tensor;
 
 /// A graph whose runs are surely shorter runs on its caller's thread: waking another one would take longer than that.
@@ -83,6 +83,8 @@ pub struct Inference {
     /// Named outputs, in the model's order.
     pub outputs: Vec<(String, Tensor)>,
     pub cost: Cost,
+    /// The marks of all that rode in the same job, its own included; empty where it rode alone.
+    pub with: Vec<Mark>,
 }
 
 /// What one inference took. The parts of those who rode together make up exactly what their jobs took.
@@ -291,14 +293,15 @@ impl Service {
         let answer = match rows.filter(|rows| *rows < lease.batching.max_batch) {
             Some(rows) => match self.ride(lease, &inputs, rows, &job).await? {
                 Some(answer) => answer,
-                None => self.alone(lease, inputs, &job).await?,
+                None => (self.alone(lease, inputs, &job).await?, None),
             },
-            None => self.alone(lease, inputs, &job).await?,
+            None => (self.alone(lease, inputs, &job).await?, None),
         };
-        let (outputs, mut cost) = answer;
+        let ((outputs, mut cost), with) = answer;
         cost.used = tab.take();
         let names = signature.outputs.iter().map(|spec| spec.name.clone());
-        Ok(Inference { outputs: names.zip(outputs).collect(), cost })
+        let with = with.map(|with| with.to_vec()).unwrap_or_default();
+        Ok(Inference { outputs: names.zip(outputs).collect(), cost, with })
     }
 
     async fn alone(

@@ -26,6 +26,9 @@ pub struct Used {
     pub byte_ns: u128,
 }
 
+/// What whoever asks calls a request, so that those who ride together can be told of each other. It means nothing here.
+pub type Mark = [u8; 24];
+
 /// Tells of what was left on a tab.
 type Rest = Box<dyn Fn(Used) + Send + Sync>;
 
@@ -39,6 +42,7 @@ pub struct Tab {
     peak: AtomicU64,
     memory: Mutex<Integral>,
     rest: Option<Rest>,
+    mark: Option<Mark>,
 }
 
 impl Tab {
@@ -47,6 +51,16 @@ impl Tab {
         let mut tab = Self::default();
         tab.rest = Some(Box::new(rest));
         tab
+    }
+
+    /// The same for a request that those who ride with it are told of.
+    pub fn marked(mut self, mark: Option<Mark>) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        self.mark
     }
 
     /// What has been written since this was last asked, which is the asker's now. Bytes count up to their last change.

@@ -10,16 +10,19 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::http::tls::TlsFiles;
+use crate::log::Format;
 use crate::policy::Policy;
 use crate::units::{Size, span};
 
 mod http;
 pub mod live;
 mod metering;
+pub mod otlp;
 mod sharing;
 
 pub use http::HttpConfig;
 pub use metering::{MeteringConfig, WhenFull};
+pub use otlp::{OtlpConfig, Protocol};
 pub use sharing::{Eviction, ModelsConfig, SchedulingConfig, TenantConfig};
 
 /// Everything that a server is started with.
@@ -65,6 +68,8 @@ pub struct Settings {
     pub logs: LogConfig,
     pub functions: FunctionsConfig,
     pub metering: MeteringConfig,
+    pub log: ServerLogConfig,
+    pub otlp: OtlpConfig,
 }
 
 impl Default for Settings {
@@ -86,6 +91,8 @@ impl Default for Settings {
             logs: LogConfig::default(),
             functions: FunctionsConfig::default(),
             metering: MeteringConfig::default(),
+            log: ServerLogConfig::default(),
+            otlp: OtlpConfig::default(),
         }
     }
 }
@@ -336,6 +343,13 @@ impl Default for LogConfig {
     }
 }
 
+/// The server's own log.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerLogConfig {
+    pub format: Format,
+}
+
 /// What is kept of functions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -377,6 +391,7 @@ impl Settings {
         self.scheduling.check()?;
         self.http.check()?;
         self.metering.check()?;
+        self.otlp.check()?;
         let most = self.limits.keep_alive;
         for (field, asked) in
             [("keep_alive", self.models.keep_alive), ("host_keep_alive", self.models.host_keep_alive)]
@@ -404,8 +419,11 @@ impl Files {
     /// A file that cannot be read, or the name of what is wrong in it.
     pub fn read(&self) -> anyhow::Result<(Settings, Policy)> {
         let config = self.config.as_deref();
-        let settings = config.map_or_else(|| Ok(Settings::default()), Settings::read)?;
+        let mut settings = config.map_or_else(|| Ok(Settings::default()), Settings::read)?;
         let folder = config.and_then(Path::parent).unwrap_or(Path::new(""));
+        settings.otlp.beside(folder);
+        settings.otlp.environment(|name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
+        settings.otlp.check().map_err(anyhow::Error::msg)?;
         let named = || settings.policy.file.as_ref().map(|file| folder.join(file));
         let policy = self.policy.clone().or_else(named).map(|file| Policy::read(&file));
         Ok((settings, policy.transpose()?.unwrap_or_default()))
@@ -524,6 +542,11 @@ mod tests {
             let refusal = with(&format!("[metering]\n{wrong}")).unwrap_err();
             assert!(refusal.contains(said), "{refusal}");
         }
+        assert!(with("[otlp]\nsample_ratio = 2").unwrap_err().contains("otlp.sample_ratio is 2"));
+        assert!(with("[otlp]\nendpoint = \"x:1\"").unwrap_err().contains("otlp.endpoint: `x:1`"));
+        assert!(with("[log]\nformat = \"xml\"").unwrap_err().contains("xml"));
+        let beside = with("[otlp]\nca = \"ca.pem\"").unwrap().settings.otlp.ca;
+        assert_eq!(beside, Some(folder.path().join("ca.pem")));
         let keeps = with("[models]\nkeep_alive = \"2days\"").unwrap_err();
         assert!(keeps.contains("models.keep_alive is 2days; limits.keep_alive allows 1day"), "{keeps}");
     }

@@ -15,7 +15,7 @@
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `backup/`, `preparation/` (opens uploads, in processes that may die), `stop.rs`, `limits.rs`, `catalog.rs`,
 //! `model.rs`, `tenant.rs`, `policy/` (what may be deployed), `signature.rs`, `hosts.rs`, `rates.rs`, `budget.rs`, `audit.rs`, `config.rs`,
-//! `telemetry.rs`, `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
+//! `telemetry.rs`, `trace/` and `otlp/` (what is told of calls, and to whom), `log/`, `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
 
 mod access;
 mod admission;
@@ -30,10 +30,13 @@ pub mod fuzzing;
 mod hosts;
 mod http;
 mod limits;
+pub mod log;
 mod meter;
 mod model;
 mod name;
 mod node;
+#[allow(dead_code)]
+mod otlp;
 pub mod policy;
 mod preparation;
 mod rates;
@@ -44,6 +47,8 @@ mod stop;
 mod store;
 mod telemetry;
 mod tenant;
+#[allow(dead_code)]
+mod trace;
 pub mod units;
 
 use std::net::SocketAddr;
@@ -60,6 +65,7 @@ use crate::config::live::Reloaded;
 pub use crate::http::DEV_TENANT;
 pub use crate::http::tls::TlsFiles;
 use crate::node::Node;
+pub use crate::otlp::{Count, Counts};
 
 /// How often it is kept when keys were last used.
 const KEY_USES: Duration = Duration::from_secs(60);
@@ -103,6 +109,11 @@ impl Weir {
     /// The door to devices, for what the HTTP surface does not show.
     pub fn devices(&self) -> weir_gpu::Service {
         self.node.service.clone()
+    }
+
+    /// What has become of the traces, metrics and logs that were to be sent, where they are.
+    pub fn exported(&self) -> Option<Arc<Counts>> {
+        self.node.exporter.as_ref().map(|exporter| Arc::clone(exporter.counts()))
     }
 
     /// What a running server is told with.

@@ -45,6 +45,7 @@ use crate::meter::Meter;
 use crate::meter::residency::Residency;
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
+use crate::otlp::Exporter;
 use crate::policy::Policy;
 use crate::preparation::{For, ForCalls, Preparer, Unprepared};
 use crate::rates::Rates;
@@ -56,6 +57,7 @@ use crate::stop::Stop;
 use crate::store::{Index, Kept, Kind, Received, Record, Store};
 use crate::telemetry::Telemetry;
 use crate::tenant::TenantRecord;
+use crate::trace::Tracer;
 use crate::units::Size;
 
 pub use traffic::Traffic;
@@ -82,6 +84,9 @@ pub struct Node {
     pub meter: Arc<Meter>,
     /// What is held of devices' memory, and is in no record yet.
     residency: std::sync::Mutex<Residency>,
+    /// Where traces, metrics and logs are sent, if anywhere.
+    pub exporter: Option<Arc<Exporter>>,
+    pub tracer: Tracer,
     /// The sandboxes that there may be at one time, over all functions.
     pub sandboxes: Arc<Pool>,
     pub memory: Arc<NodeMemory>,
@@ -192,7 +197,10 @@ impl Node {
             true => Access::Dev(Name::tenant(DEV_TENANT).map_err(anyhow::Error::msg)?),
             false => Access::Keys { keys: Keys::default(), failures: Failures::default() },
         };
+        let exporter = Exporter::start(&settings.otlp)?;
         let node = Arc::new(Self {
+            tracer: Tracer::new(exporter.as_ref(), &settings.otlp, config.tls.is_some()),
+            exporter,
             function_index: store.index(),
             model_index: store.index(),
             tenant_index: store.index(),
@@ -277,6 +285,9 @@ impl Node {
         self.keep_key_uses().await;
         self.record_last().await;
         self.meter.close(&self.store).await;
+        if let Some(exporter) = &self.exporter {
+            exporter.close().await;
+        }
         self.store.close().await;
     }
 

@@ -6,6 +6,7 @@ mod client;
 pub mod corpus;
 pub mod guests;
 pub mod onnx;
+pub mod otlp;
 mod process;
 mod server;
 pub mod usage;

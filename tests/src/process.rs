@@ -90,7 +90,7 @@ impl Process {
         let url = loop {
             let line = lines.next_line().await.unwrap().expect("the server says where it listens");
             if let Some(start) = line.find("http://").or_else(|| line.find("https://")) {
-                let url = line[start..].split_whitespace().next().unwrap();
+                let url = line[start..].split([' ', '"']).next().unwrap();
                 break url.trim_end_matches('/').to_owned();
             }
         };

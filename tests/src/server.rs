@@ -20,6 +20,8 @@ pub struct Server {
     /// Methods and paths of all that it serves.
     pub routes: Vec<(&'static str, &'static str)>,
     pub data: Arc<TempDir>,
+    /// What has become of what was to be exported.
+    pub exported: Option<Arc<weir::Counts>>,
     stop: Option<oneshot::Sender<()>>,
     serving: tokio::task::JoinHandle<()>,
 }
@@ -109,11 +111,11 @@ impl Server {
         };
         let weir = Weir::build(&config).await.unwrap();
         let (address, devices) = (weir.address(), weir.devices());
-        let routes = weir.routes().to_vec();
+        let (routes, exported) = (weir.routes().to_vec(), weir.exported());
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn(async move { weir.serve(async { drop(stopped.await) }).await });
         let client = Client::builder().no_proxy().build().unwrap();
-        Self { client, address, devices, routes, data, stop: Some(stop), serving }
+        Self { client, address, devices, routes, data, exported, stop: Some(stop), serving }
     }
 
     /// Stops, and waits until it has.

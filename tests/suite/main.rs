@@ -25,5 +25,6 @@ mod restart;
 mod sharing;
 mod storage;
 mod tls;
+mod traces;
 mod traffic;
 mod zero;

@@ -1,6 +1,5 @@
 //! `weir serve`
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use weir::config::Files;
 use weir::config::live::Reloaded;
+use weir::log::{Format, Log};
 use weir::{Config, Control, TlsFiles, Weir};
 
 use super::client::Failure;
@@ -40,7 +40,7 @@ pub struct Serve {
     /// The certificate's private key (PEM)
     #[arg(long, env = "WEIR_TLS_KEY", requires = "tls_cert", value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Write the server's log as JSON
+    /// Write the server's log as JSON, whatever the configuration file's `log.format` says
     #[arg(long, env = "WEIR_LOG_JSON")]
     log_json: bool,
 }
@@ -53,26 +53,17 @@ impl Serve {
     pub async fn run(self) -> Result<(), Failure> {
         let filter = EnvFilter::try_from_env("WEIR_LOG")
             .unwrap_or_else(|_| EnvFilter::new("info,tract_core=warn,tract_onnx=warn"));
-        let log = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            // Whoever read stderr may have gone: that is no reason for what was to be logged to fail.
-            .log_internal_errors(false)
-            .with_ansi(std::io::stderr().is_terminal());
-        if self.log_json {
-            log.json().init()
-        } else {
-            log.init()
-        }
-
         let files = Files { config: self.config, policy: self.policy };
         let config = Config::new(self.listen, self.data_dir, &files, self.dev)
             .map_err(|error| Failure::Usage(format!("{error:#}")))?;
+        let format = if self.log_json { Format::Json } else { config.settings.log.format };
+        let log = Log::start(format, filter);
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| TlsFiles { cert, key });
         let scheme = if tls.is_some() { "https" } else { "http" };
         let config = Config { tls, new_operator_key: self.new_operator_key, ..config };
         let failed = |error: anyhow::Error| Failure::Local(format!("{error:#}"));
         let weir = Weir::build(&config).await.map_err(failed)?;
+        log.export(&weir);
         let control = Arc::new(weir.control());
         // Before it says that it listens: whoever reads that may send one.
         let receive = |kind| signal(kind).map_err(|error| failed(error.into()));

@@ -27,6 +27,7 @@ pub use pool::{End, NoAnswer, Ticket};
 pub use revision::{Revision, RevisionRecord};
 pub use wake::{Stage, StartError, Use, nanos};
 
+use crate::log::Shipper;
 use crate::meter::rest::Rest;
 use crate::node::Node;
 use crate::rates::Limited;
@@ -100,8 +101,13 @@ impl Function {
     pub fn new(record: &FunctionRecord, node: &Arc<Node>) -> Self {
         let (tenant, name): (Arc<str>, Arc<str>) =
             (record.tenant.as_str().into(), record.name.as_str().into());
-        let log = Log::new(node.store.log(&tenant, &name), node.settings().logs.clone());
         let rest = node.meter.rests.open(&tenant, &name, 0, None);
+        let shipper = node.exporter.as_ref().filter(|exporter| exporter.has_logs()).map(|exporter| Shipper {
+            exporter: Arc::clone(exporter),
+            tenant: Arc::clone(&tenant),
+            function: Arc::clone(&name),
+        });
+        let log = Log::new(node.store.log(&tenant, &name), node.settings().logs.clone(), shipper);
         let function = Self {
             tenant,
             name,

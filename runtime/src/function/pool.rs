@@ -30,6 +30,8 @@ use crate::sandbox::met::{self, Met};
 use crate::sandbox::meter::Meter;
 use crate::sandbox::store::{self, Common, Host, computed};
 use crate::telemetry::Telemetry;
+use crate::trace::Recording;
+use crate::trace::recording::What;
 
 /// How long a new sandbox waits for idle ones to leave, and how often.
 const SHORT_WAIT: Duration = Duration::from_millis(5);
@@ -58,6 +60,8 @@ pub struct Pool {
 /// One call, as it goes to its sandbox; what it holds comes back when the sandbox is done with it.
 pub struct Ticket {
     pub number: u64,
+    /// Which trace it is part of, and what is collected of it.
+    pub trace: Recording,
     /// How long it may take, from its sandbox's start.
     pub patience: Duration,
     /// Cancelled when the call failed or nobody waits for its answer any more: the sandbox ends.
@@ -132,7 +136,7 @@ impl Pool {
         let mut work = Work { request, ticket, answer };
         loop {
             let Some(idle) = self.idle().pop() else {
-                let sandbox = self.start(work.ticket.bill.as_ref()).await?;
+                let sandbox = self.start(Some(&work.ticket)).await?;
                 tokio::spawn(Arc::clone(self).live(sandbox, work));
                 break;
             };
@@ -161,7 +165,8 @@ impl Pool {
     }
 
     /// A new sandbox, as soon as the node has one. How long that takes is written on the bill of the call that wants it.
-    async fn start(&self, bill: Option<&Arc<Bill>>) -> Result<Sandbox, NoAnswer> {
+    async fn start(&self, call: Option<&Ticket>) -> Result<Sandbox, NoAnswer> {
+        let bill = call.and_then(|call| call.bill.as_ref());
         let asked = Instant::now();
         let start_by = Instant::now() + self.startup_timeout;
         let permit =
@@ -169,6 +174,9 @@ impl Pool {
         let started = Instant::now();
         if let Some(bill) = bill {
             bill.add(|amounts| amounts.held_ns += nanos(started - asked));
+        }
+        if let Some(call) = call {
+            call.trace.waited(asked, started, || What::Held);
         }
         let mut store = self.store(start_by).await?;
         let (meter, met) = (store.data().meter(), store.data().met.clone());
@@ -207,6 +215,9 @@ impl Pool {
                 amounts.startup_ns += nanos(took);
                 amounts.cold_sandbox_ns += if is_first { nanos(took) } else { 0 };
             });
+        }
+        if let Some(call) = call {
+            call.trace.waited(started, started + took, || What::Sandbox);
         }
         Ok(Sandbox { store, proxy, permit })
     }
@@ -292,7 +303,7 @@ impl Pool {
             let answered = ticket.answered.clone();
             let prepared = accessor.with(|mut store| {
                 let mut store = store.as_context_mut();
-                store.data_mut().begin(ticket.number, deadline, ticket.bill.clone());
+                store.data_mut().begin(ticket.number, deadline, ticket.bill.clone(), ticket.trace.clone());
                 Prepared::new(store, proxy, request, WasiHttpView::http, answer)
             });
             *current.lock() = Some(Running { ticket, deadline });

@@ -17,13 +17,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wasmtime_wasi_http::WasiBody;
 
 use super::allowance::Allowance;
-use super::guard::{forbidden, unknown};
+use super::guard::{Peer, forbidden, unknown};
 use super::problem::{Code, Problem};
 use crate::access::Principal;
 use crate::admission::Refusal;
@@ -33,13 +34,18 @@ use crate::meter::bill::{Amounts, Bill};
 use crate::meter::record::{Outcome, Record};
 use crate::node::Node;
 use crate::store::StoreError;
+use crate::trace::current::within;
+use crate::trace::recording::What;
+use crate::trace::{Recording, context};
 use crate::units::Size;
 
 /// Says with an answer which usage record its call has.
 const CALL: HeaderName = HeaderName::from_static("weir-call");
+/// The route as traces name it.
+const ROUTE: &str = "/fn/{tenant}/{function}/{*path}";
 
 /// `ANY /fn/{tenant}/{function}/{*path}`
-pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Response, Problem> {
+pub async fn call(State(node): State<Arc<Node>>, mut request: Request) -> Result<Response, Problem> {
     let started = Instant::now();
     let (tenant, name, _) = split(request.uri().path());
     let principal = request.extensions().get::<Principal>();
@@ -51,8 +57,13 @@ pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     };
     let key = principal.and_then(|principal| principal.key.clone());
     let id = node.meter.is_on().then(|| node.meter.next_id());
-    let call = Call::new(node, function, key, id.clone(), started);
-    let mut answer = call.run(request).await.into_response();
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
+    let context = node.tracer.context(request.headers());
+    let trace = node.tracer.record(context.clone(), started, &request, (ROUTE, peer));
+    // The guest's own spans are beneath the call's.
+    context.put(request.headers_mut());
+    let call = Call::new(node, function, key, (id.clone(), trace), started);
+    let mut answer = within(&context, call.run(request)).await.into_response();
     allowance.tell(answer.headers_mut());
     if let Some(id) = id.and_then(|id| HeaderValue::from_maybe_shared(Bytes::from(id)).ok()) {
         answer.headers_mut().insert(CALL, id);
@@ -101,6 +112,8 @@ struct Call {
     answered: u64,
     /// From when it has its revision until its record is written.
     bill: Option<Arc<Bill>>,
+    /// Which trace it is part of, and what is collected of it until it ends.
+    trace: Recording,
 }
 
 impl Drop for Call {
@@ -119,19 +132,23 @@ impl Call {
         node: Arc<Node>,
         function: Arc<Function>,
         key: Option<Arc<str>>,
-        id: Option<String>,
+        (id, trace): (Option<String>, Recording),
         started: Instant,
     ) -> Self {
         let (outcome, answered) = (Outcome::Cancelled, 0);
-        Self { node, function, key, id, started, outcome, code: None, status: None, answered, bill: None }
+        let (code, status, bill) = (None, None, None);
+        Self { node, function, key, id, started, outcome, code, status, answered, bill, trace }
     }
 
-    /// Writes the call's record, as it ends now. What it uses after that is in another one.
+    /// Writes the call's record, as it ends now, and has its trace sent with it. What it uses after that is in another record.
     ///
     /// # Errors
     /// When the disk does not take it.
     fn record(&mut self) -> Result<(), StoreError> {
-        let Some(bill) = self.bill.take() else { return Ok(()) };
+        let bill = self.bill.take();
+        if bill.is_none() && !self.trace.is_on() {
+            return Ok(());
+        }
         let mut record = Record {
             id: self.id.take().unwrap_or_default(),
             outcome: self.outcome,
@@ -139,13 +156,26 @@ impl Call {
             status: self.status.map_or(0, |status| status.as_u16().into()),
             calls: 1,
             response_bytes: self.answered,
+            trace: self.trace.context.sampled.then(|| context::text(&self.trace.context.trace).into()),
             ..Record::default()
         };
-        bill.take(&mut record);
+        match &bill {
+            Some(bill) => bill.take(&mut record),
+            // It has not come to its revision, or nothing is metered.
+            None => {
+                record.tenant = Arc::clone(&self.function.tenant);
+                record.function = Some(Arc::clone(&self.function.name));
+            }
+        }
         record.wall_ns = nanos(self.started.elapsed());
         let waited = [record.held_ns, record.startup_ns, record.queue_ns, record.inference_ns];
         record.guest_ns = waited.iter().fold(record.wall_ns, |left, waited| left.saturating_sub(*waited));
-        self.node.meter.record(&mut record)
+        let written = match bill {
+            Some(_) => self.node.meter.record(&mut record),
+            None => Ok(()),
+        };
+        self.trace.end(record);
+        written
     }
 
     fn spent(&self, write: impl FnOnce(&mut Amounts)) {
@@ -174,7 +204,11 @@ impl Call {
         let Some(Routed { revision, .. }) = &routed else {
             return Err(Problem::nothing_to_call(&self.function.tenant, &self.function.name));
         };
-        let bill = self.node.meter.is_on().then(|| Bill::open(self.key.clone(), Arc::clone(&revision.rest)));
+        let bill = self
+            .node
+            .meter
+            .is_on()
+            .then(|| Bill::open(self.key.clone(), Arc::clone(&revision.rest), self.trace.clone()));
         self.bill = bill.clone();
         let limits = &revision.config.limits;
         let met = |exceeded: Exceeded| {
@@ -193,14 +227,21 @@ impl Call {
         let permit = revision.gate.enter(&revision.tenant_gate, patience).await;
         let waking = Instant::now();
         self.spent(|amounts| amounts.held_ns += nanos(waking - asked));
+        self.trace.waited(asked, waking, || What::Held);
         let permit = permit.map_err(|refusal| refused(&self.node, revision, &refusal))?;
         let awake = revision.wake().await;
+        let woken = Instant::now();
+        let cold = awake.as_ref().ok().and_then(Use::cold_code);
         self.spent(|amounts| {
-            amounts.startup_ns += nanos(waking.elapsed());
-            if let Some(took) = awake.as_ref().ok().and_then(Use::cold_code) {
+            amounts.startup_ns += nanos(woken - waking);
+            if let Some(took) = cold {
                 (amounts.cold_starts, amounts.cold_code_ns) = (1, took);
             }
         });
+        self.trace.waited(waking, woken, || What::Startup);
+        if let Some(took) = cold {
+            self.trace.waited(waking, waking + Duration::from_nanos(took), || What::Code);
+        }
         let awake = awake?;
 
         // From here on the sandbox's end is ours to cause: by dropping the guard.
@@ -215,6 +256,7 @@ impl Call {
             gone,
             answered: answered.clone(),
             bill,
+            trace: self.trace.clone(),
             ended: told,
             _permit: permit,
             _awake: awake,

@@ -7,12 +7,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weir_gpu::{Cost, Tab, Used};
+use tokio::time::Instant;
+use weir_gpu::{Error, Inference, Tab, Used};
 
 use super::record::{Record, Use};
 use super::rest::Rest;
 use crate::sandbox::memory::Account;
 use crate::sandbox::meter::Meter as CpuMeter;
+use crate::trace::recording::{Inference as InferenceSpan, What, variant};
+use crate::trace::{Link, Recording};
 
 /// Nanoseconds of a millisecond.
 const MILLI: u128 = 1_000_000;
@@ -68,13 +71,15 @@ struct State {
 pub struct Bill {
     key: Option<Arc<str>>,
     rest: Arc<Rest>,
+    /// What it was for, and when.
+    trace: Recording,
     state: Mutex<State>,
 }
 
 impl Bill {
     /// A bill for a call that came with this key. What it leaves is added to `rest`, which says whose it is.
-    pub fn open(key: Option<Arc<str>>, rest: Arc<Rest>) -> Arc<Self> {
-        Arc::new(Self { key, rest, state: Mutex::default() })
+    pub fn open(key: Option<Arc<str>>, rest: Arc<Rest>, trace: Recording) -> Arc<Self> {
+        Arc::new(Self { key, rest, trace, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -104,11 +109,13 @@ impl Bill {
     /// What loading and running a model on a device is written on. What nobody takes of it comes here.
     pub fn tab(self: &Arc<Self>, device: &Arc<str>, model: &Arc<str>) -> Arc<Tab> {
         let (bill, device, model) = (Arc::clone(self), Arc::clone(device), Arc::clone(model));
-        Arc::new(Tab::new(move |rest| bill.of(&device, &model, |of| of.take_over(rest))))
+        let tab = Tab::new(move |rest| bill.of(&device, &model, |of| of.take_over(rest)));
+        Arc::new(tab.marked(self.trace.mark()))
     }
 
     /// An inference was answered.
-    pub fn inferred(&self, device: &Arc<str>, model: &Arc<str>, cost: &Cost, waited: Duration) {
+    pub fn inferred(&self, device: &Arc<str>, model: &Arc<str>, inference: &Inference, waited: Duration) {
+        let Inference { cost, with, .. } = inference;
         self.of(device, model, |of| {
             of.inferences += 1;
             of.queue_ns += nanos(cost.queued);
@@ -118,19 +125,52 @@ impl Bill {
             of.padding_rows += cost.padding;
             of.take_over(cost.used);
         });
+        self.ran(device, model, waited, |inference| {
+            let own = self.trace.mark();
+            let others = with.iter().filter(|mark| Some(**mark) != own);
+            inference.links = others.map(Link::of).collect();
+            inference.queue_ns = nanos(cost.queued);
+            inference.device_ns = cost.used.device;
+            (inference.rows, inference.batch_rows) = (cost.rows, cost.batch);
+            inference.padding_rows = cost.padding;
+            inference.operators = cost.used.operators;
+        });
     }
 
     /// An inference was not answered. What it took comes from its tab.
-    pub fn failed(&self, device: &Arc<str>, model: &Arc<str>, waited: Duration) {
+    pub fn failed(&self, device: &Arc<str>, model: &Arc<str>, waited: Duration, error: &Error) {
         self.of(device, model, |of| {
             of.failed_inferences += 1;
             of.inference_ns += nanos(waited);
+        });
+        self.ran(device, model, waited, |inference| inference.error = Some(variant(error).into()));
+    }
+
+    /// The trace has an inference that ended now.
+    fn ran(
+        &self,
+        device: &Arc<str>,
+        model: &Arc<str>,
+        waited: Duration,
+        say: impl FnOnce(&mut InferenceSpan),
+    ) {
+        let now = Instant::now();
+        self.trace.span(now.checked_sub(waited).unwrap_or(now), now, || {
+            let (device, model) = (Arc::clone(device), Arc::clone(model));
+            let mut inference = InferenceSpan { device, model, ..InferenceSpan::default() };
+            say(&mut inference);
+            What::Inference(Box::new(inference))
         });
     }
 
     /// The guest waited for a graph.
     pub fn waited_for_graph(&self, device: &Arc<str>, model: &Arc<str>, waited: Duration) {
         self.of(device, model, |of| of.startup_ns += nanos(waited));
+        let now = Instant::now();
+        self.trace.waited(now.checked_sub(waited).unwrap_or(now), now, || What::Load {
+            device: Arc::clone(device),
+            model: Arc::clone(model),
+        });
     }
 
     fn of(&self, device: &Arc<str>, model: &Arc<str>, write: impl FnOnce(&mut Of)) {

@@ -26,8 +26,10 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 use crate::config::LogConfig;
 use crate::function::Limits;
 use crate::limits::Limit;
+use crate::log::Shipper;
 use crate::store;
 use crate::telemetry::Telemetry;
+use crate::trace::Recording;
 use crate::units::Size;
 
 /// Who wrote a line.
@@ -38,6 +40,17 @@ pub enum Source {
     Stderr,
     /// Weir itself, about the function: a trap, a limit.
     Weir,
+}
+
+impl Source {
+    /// As lines show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+            Self::Weir => "weir",
+        }
+    }
 }
 
 /// One line of a function's log.
@@ -56,6 +69,8 @@ pub struct Line {
 pub struct Log {
     path: PathBuf,
     config: LogConfig,
+    /// Takes the lines elsewhere, too.
+    shipper: Option<Shipper>,
     state: Mutex<State>,
 }
 
@@ -108,15 +123,23 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl Log {
     /// The log at `path`. No file is made before the first line.
-    pub fn new(path: PathBuf, config: LogConfig) -> Self {
-        Self { path, config, state: Mutex::default() }
+    pub fn new(path: PathBuf, config: LogConfig, shipper: Option<Shipper>) -> Self {
+        Self { path, config, shipper, state: Mutex::default() }
     }
 
     fn old(&self) -> PathBuf {
         self.path.with_extension("old.jsonl")
     }
 
-    fn append(&self, lines: Vec<Line>) {
+    fn append(&self, lines: Vec<Line>, trace: Option<&Recording>) {
+        for line in &lines {
+            if let Some(trace) = trace {
+                trace.line(line.source.name(), &line.text);
+            }
+            if let Some(shipper) = &self.shipper {
+                shipper.ship(line, trace.map(|trace| trace.context.link()));
+            }
+        }
         let mut state = lock(&self.state);
         if state.removed || lines.is_empty() {
             return;
@@ -175,7 +198,7 @@ impl Log {
 
     /// Weir's own line about a call that has no sandbox.
     pub fn note(&self, revision: u64, call: u64, text: String) {
-        self.append(vec![line(Source::Weir, revision, call, text)]);
+        self.append(vec![line(Source::Weir, revision, call, text)], None);
     }
 
     /// Closes the file, for when the function goes to zero.
@@ -255,6 +278,7 @@ pub struct CallLog {
 
 struct CallState {
     call: u64,
+    trace: Option<Recording>,
     left: u64,
     /// Which of the two limits on the amount this call has been told of.
     told: [bool; 2],
@@ -267,6 +291,7 @@ impl CallLog {
         let (call_bytes, per_second) = (limits.log_bytes, limits.log_bytes_per_second);
         let state = CallState {
             call: 0,
+            trace: None,
             left: call_bytes.as_u64(),
             told: [false; 2],
             stdout: vec![],
@@ -280,19 +305,19 @@ impl CallLog {
     }
 
     /// A new call begins in this sandbox: its lines carry its number and its caps are whole.
-    pub fn begin(&self, number: u64) {
+    pub fn begin(&self, number: u64, trace: Option<Recording>) {
         // What the call before left without an end is its own.
         self.finish();
         let mut state = self.call();
         state.call = number;
+        state.trace = trace;
         state.left = self.call_bytes.as_u64();
         state.told = [false; 2];
     }
 
     /// Weir's own line about the call.
     pub fn note(&self, text: String) {
-        let call = self.call().call;
-        self.put(Source::Weir, call, text);
+        self.put(Source::Weir, text);
     }
 
     /// Writes what is left of lines without an end.
@@ -300,23 +325,25 @@ impl CallLog {
         for source in [Source::Stdout, Source::Stderr] {
             let mut state = self.call();
             let rest = std::mem::take(state.pending(source));
+            drop(state);
             if !rest.is_empty() {
-                let call = state.call;
-                drop(state);
-                self.put(source, call, String::from_utf8_lossy(&rest).into_owned());
+                self.put(source, String::from_utf8_lossy(&rest).into_owned());
             }
         }
     }
 
-    fn put(&self, source: Source, call: u64, text: String) {
-        self.log.append(vec![line(source, self.revision, call, text)]);
+    fn put(&self, source: Source, text: String) {
+        let state = self.call();
+        let (call, trace) = (state.call, state.trace.clone());
+        drop(state);
+        self.log.append(vec![line(source, self.revision, call, text)], trace.as_ref());
     }
 
     fn write(&self, source: Source, bytes: &[u8]) {
         let longest = usize::try_from(self.log.config.line_bytes.as_u64()).unwrap_or(usize::MAX).max(1);
         let mut lines = Vec::new();
         let mut state = self.call();
-        let call = state.call;
+        let (call, trace) = (state.call, state.trace.clone());
         let mut whole = |pending: &mut Vec<u8>| {
             let text = String::from_utf8_lossy(&std::mem::take(pending)).into_owned();
             lines.push(line(source, self.revision, call, text));
@@ -359,7 +386,7 @@ impl CallLog {
         }
         drop(state);
         lock(&self.log.state).rate.spend(spent);
-        self.log.append(lines);
+        self.log.append(lines, trace.as_ref());
         let [call, second] = news;
         if call {
             self.cut(Limit::LogBytes, format!("this call has logged {}, the most it may", self.call_bytes));
@@ -460,7 +487,7 @@ mod tests {
     use super::*;
 
     fn log(folder: &tempfile::TempDir, config: LogConfig) -> Arc<Log> {
-        Arc::new(Log::new(folder.path().join("f.jsonl"), config))
+        Arc::new(Log::new(folder.path().join("f.jsonl"), config, None))
     }
 
     fn pen(log: &Arc<Log>, limits: &Limits) -> CallLog {
@@ -476,7 +503,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = log(&folder, LogConfig::default());
         let call = CallLog::new(Arc::clone(&log), 3, &Limits::default(), Arc::default());
-        call.begin(7);
+        call.begin(7, None);
         call.write(Source::Stdout, b"one\ntw");
         call.write(Source::Stderr, b"other\n");
         call.write(Source::Stdout, b"o\n\nthree");
@@ -500,7 +527,7 @@ mod tests {
         call.write(Source::Stderr, b"h");
         assert!(texts(&log)[2].contains("136 bytes, the most it may; the rest is lost"));
         assert_eq!(texts(&log).len(), 3);
-        call.begin(2);
+        call.begin(2, None);
         call.write(Source::Stdout, b"123456789");
         assert_eq!(texts(&log)[3..], ["1234", "5678"], "the next call has a cap of its own");
     }
@@ -546,7 +573,7 @@ mod tests {
             texts(&log),
             ["this function has logged 0 bytes within a second, the most it may; the rest is lost"]
         );
-        call.begin(2);
+        call.begin(2, None);
         call.write(Source::Stderr, b"y\n");
         assert_eq!(texts(&log).len(), 2);
     }
@@ -556,9 +583,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = log(&folder, LogConfig::default());
         let call = pen(&log, &Limits::default());
-        call.begin(1);
+        call.begin(1, None);
         call.write(Source::Stdout, b"half");
-        call.begin(2);
+        call.begin(2, None);
         call.write(Source::Stdout, b"whole\n");
         let lines = log.recent(10).unwrap();
         let lines: Vec<_> = lines.iter().map(|line| (line.call, line.text.as_str())).collect();

@@ -28,6 +28,7 @@ use crate::function::{Limits as FunctionLimits, nanos};
 use crate::limits::{Exceeded, Limit};
 use crate::meter::bill::Bill;
 use crate::telemetry::{Gauge, Telemetry};
+use crate::trace::Recording;
 use crate::units::Size;
 
 /// The most random bytes that a guest gets in one call.
@@ -164,10 +165,10 @@ impl Common {
 }
 
 impl Host {
-    /// A call begins, on this bill.
-    pub fn begin(&mut self, number: u64, deadline: Instant, bill: Option<Arc<Bill>>) {
+    /// A call begins, on this bill and in this trace.
+    pub fn begin(&mut self, number: u64, deadline: Instant, bill: Option<Arc<Bill>>, trace: Recording) {
         self.deadline = Some(deadline);
-        self.log.begin(number);
+        self.log.begin(number, Some(trace.clone()));
         self.met.begin();
         if let Some(bill) = &bill {
             // To start, if it is the first call.
@@ -177,13 +178,13 @@ impl Host {
         if let Some(bill) = &bill {
             bill.enter(Arc::clone(&self.meter), Arc::clone(&self.limits.account));
         }
-        self.outgoing.begin(bill.clone());
+        self.outgoing.begin(bill.clone(), Some(trace));
         self.bill = bill;
     }
 
     /// The guest is done with a call, and with its bill. To be called on its own thread.
     pub fn end(&mut self) {
-        self.outgoing.begin(None);
+        self.outgoing.begin(None, None);
         if let Some(bill) = self.bill.take() {
             bill.leave();
         }

@@ -247,8 +247,8 @@ impl ModelAccess {
         let inferred = meter.unmetered(self.service.infer(lease, inputs, job)).await;
         if let Some(bill) = bill {
             match &inferred {
-                Ok(inference) => bill.inferred(device, model, &inference.cost, asked.elapsed()),
-                Err(_) => bill.failed(device, model, asked.elapsed()),
+                Ok(inference) => bill.inferred(device, model, inference, asked.elapsed()),
+                Err(error) => bill.failed(device, model, asked.elapsed(), error),
             }
         }
         let inference =

@@ -425,7 +425,7 @@ mod tests {
                 "denied a request: the call has sent 3, the most that it may".to_owned(),
             ]
         );
-        outgoing.begin(None);
+        outgoing.begin(None, None);
         assert_eq!(outgoing.left, 3);
     }
 

@@ -68,7 +68,7 @@ mod tests {
             assert!(!live.rows.contains_key("u"), "nobody wants it");
             (live.rows.get("t").map_or(0, |rows| calls(rows)), calls(&stored), live.position)
         };
-        ["t", "u", "t"].map(record);
+        ["t", "u", "t"].into_iter().for_each(record);
         let (live, stored, before) = both().await;
         assert_eq!((live, stored), (2, 0));
         meter.flush(&store).await.unwrap();

@@ -51,7 +51,8 @@ impl Actor {
 /// A definition that was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Changed {
-    /// `functions`, `models`, `tenants`, `keys`, or `settings` of the configuration file and the policy.
+    /// `functions`, `models`, `tenants`, `keys`, `rate_cards`, `billing`, `credits`, or `settings` of the configuration file
+    /// and the policy.
     pub kind: String,
     pub name: String,
     /// SHA-256 of the definition before; none if it is new.

@@ -14,14 +14,14 @@
 //!
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `backup/`, `preparation/` (opens uploads, in processes that may die), `stop.rs`, `limits.rs`, `catalog.rs`,
-//! `model.rs`, `tenant.rs`, `policy/` (what may be deployed), `signature.rs`, `hosts.rs`, `rates.rs`, `budget.rs`, `audit.rs`, `config.rs`,
-//! `telemetry.rs`, `trace/` and `otlp/` (what is told of calls, and to whom), `log/`, `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
+//! `model.rs`, `tenant.rs`, `policy/` (what may be deployed), `signature.rs`, `hosts.rs`, `rates.rs`, `meter/` (what calls use, and
+//! what that costs), `audit.rs`, `config.rs`, `telemetry.rs`, `trace/` and `otlp/` (what is told of calls, and to whom), `log/`,
+//! `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
 
 mod access;
 mod admission;
 pub mod audit;
 pub mod backup;
-mod budget;
 mod catalog;
 pub mod config;
 mod function;
@@ -158,6 +158,10 @@ impl Weir {
                     node.record_rest();
                 }
             }
+        });
+        beside.spawn({
+            let node = Arc::clone(&node);
+            async move { node.keep_budgets().await }
         });
         http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();

@@ -126,6 +126,8 @@ limits! {
     StoredBytes = "tenant.stored_bytes", Some(Code::QuotaExceeded), "a_tenant_may_keep_so_much";
     /// What a tenant may spend in a month.
     Budget = "tenant.budget_hard", Some(Code::BudgetExhausted), "a_tenant_may_spend_so_much_in_a_month";
+    /// Money in a month, of a tenant.
+    Spend = "tenant.spend_hard", Some(Code::BudgetExhausted), "a_tenant_may_spend_so_much_money_in_a_month";
     /// Bytes of an uploaded component.
     ComponentBytes = "limits.component_bytes", Some(Code::TooLarge), "uploads_beyond_the_operators_limits_are_refused";
     /// Bytes of an uploaded model.

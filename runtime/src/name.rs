@@ -39,6 +39,14 @@ impl Name {
         Self::function(name).map_err(|reason| reason.replace("a function's name", "a tenant's name"))
     }
 
+    /// A rate card's name: as a function's.
+    ///
+    /// # Errors
+    /// A sentence that shows the name and the rule.
+    pub fn card(name: &str) -> Result<Self, String> {
+        Self::function(name).map_err(|reason| reason.replace("a function's name", "a rate card's name"))
+    }
+
     /// A model's name: letters, digits, `.`, `_` and `-`.
     ///
     /// # Errors

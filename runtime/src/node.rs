@@ -4,9 +4,11 @@
 //! functions are here, those of models and tenants in modules of their own.
 
 mod backup;
+mod budgets;
 mod changes;
 mod keys;
 mod models;
+mod money;
 mod policy;
 mod quotas;
 mod settings;
@@ -14,6 +16,7 @@ mod tenants;
 mod traffic;
 mod usage;
 
+pub use money::{Priced, Restate};
 pub use quotas::Used;
 pub use tenants::ShareOutcome;
 
@@ -31,7 +34,6 @@ use weir_gpu::{DeviceConfig, GpuFolders, Service};
 use crate::access::{Access, Failures, KeyRecord, Keys};
 use crate::admission::{Gates, Pool};
 use crate::audit::{Actor, Refusals};
-use crate::budget::Budgets;
 use crate::catalog::Catalog;
 use crate::config::live::Live;
 use crate::config::{self, Config, GpuMode};
@@ -42,6 +44,10 @@ use crate::http::idempotency::Once;
 use crate::http::precondition::{Precondition, Tag};
 use crate::http::problem::{self, Problem};
 use crate::meter::Meter;
+use crate::meter::money::budget::Budgets;
+use crate::meter::money::card::RateCard;
+use crate::meter::money::credit::Credit;
+use crate::meter::money::{BillingRecord, Money};
 use crate::meter::residency::Residency;
 use crate::model::{Model, ModelRecord, Models};
 use crate::name::Name;
@@ -76,8 +82,10 @@ pub struct Node {
     policy: RwLock<Arc<Policy>>,
     /// How many calls of tenants may run and wait.
     pub gates: Gates,
-    /// What tenants have spent.
-    pub budgets: Arc<Budgets>,
+    /// What usage costs.
+    pub money: Money,
+    /// What tenants may spend, and have spent.
+    pub budgets: Budgets,
     pub models: Arc<Models>,
     pub telemetry: Arc<Telemetry>,
     /// What calls use.
@@ -104,6 +112,9 @@ pub struct Node {
     model_index: Index<ModelRecord>,
     tenant_index: Index<TenantRecord>,
     key_index: Index<KeyRecord>,
+    rate_card_index: Index<RateCard>,
+    billing_index: Index<BillingRecord>,
+    credit_index: Index<Credit>,
     /// Those that are kept, by tenant.
     tenants: DashMap<Arc<str>, TenantRecord>,
     changes: Mutex<()>,
@@ -111,7 +122,7 @@ pub struct Node {
     calls: AtomicU64,
 }
 
-/// All that the index has.
+/// All that the index of older versions has.
 fn kinds() -> [Kind; 4] {
     [
         Kind::of::<FunctionRecord>(),
@@ -205,12 +216,16 @@ impl Node {
             model_index: store.index(),
             tenant_index: store.index(),
             key_index: store.index(),
+            rate_card_index: store.index(),
+            billing_index: store.index(),
+            credit_index: store.index(),
             access,
             rates: Rates::default(),
             once: Once::default(),
             policy: RwLock::new(Arc::new(config.policy.clone())),
             gates: Gates::default(),
-            budgets: Arc::default(),
+            money: Money::default(),
+            budgets: Budgets::default(),
             tenants: DashMap::new(),
             gpu: config::gpu_folders(),
             started: Instant::now(),
@@ -269,7 +284,11 @@ impl Node {
             self.compiler.artifacts().sweep(|digest| used.contains(digest))?;
             self.store.sweep_logs(|tenant, name| self.functions.find(tenant, name).is_some())?;
         }
-        self.restore_tenants().await
+        self.restore_money().await?;
+        self.restore_tenants().await?;
+        // Before the first call is admitted.
+        self.look_at_budgets().await;
+        Ok(())
     }
 
     /// Lets go of all functions, which hold this node as it holds them.

@@ -31,6 +31,8 @@ texts! {
     FunctionText = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", such as "hello";
     /// A tenant's name, as a label of a host name. `system` is what belongs to no tenant.
     TenantText = "^(?!system$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", such as "acme";
+    /// A rate card's name, as a label of a host name.
+    RateCardText = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", such as "default";
     /// A model's name.
     ModelText = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", such as "magika.onnx";
     /// A key's id, which is not secret.

@@ -40,6 +40,11 @@ struct LimitLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BoundLabels {
+    bound: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TenantLabels {
     device: String,
     tenant: String,
@@ -61,6 +66,7 @@ pub struct Telemetry {
     /// Held while the devices' counts are taken over and shown, so that two who ask at once see whole ones.
     shown: Mutex<()>,
     limits: Family<LimitLabels, Counter>,
+    budgets_over: Family<BoundLabels, gauge::Gauge>,
     egress_refused: Counter,
     memory: gauge::Gauge,
     host_bytes: gauge::Gauge,
@@ -116,6 +122,8 @@ impl Default for Telemetry {
         let mut registry = Registry::with_prefix("weir");
         let limits = Family::default();
         registry.register("limits", "Limits that were met, by setting", limits.clone());
+        let budgets_over = Family::default();
+        registry.register("budgets_over", "Tenants over a bound of their budget", budgets_over.clone());
         let egress_refused = Counter::default();
         registry.register("egress_refused", "Outgoing requests refused", egress_refused.clone());
         let memory = gauge::Gauge::default();
@@ -210,6 +218,7 @@ impl Default for Telemetry {
             registry,
             shown: Mutex::default(),
             limits,
+            budgets_over,
             egress_refused,
             memory,
             host_bytes,
@@ -245,6 +254,14 @@ impl Telemetry {
     /// A call ended, its answer's body included.
     pub fn call(&self, outcome: Outcome) {
         self.calls.get_or_create(&CallLabels { outcome }).inc();
+    }
+
+    /// So many tenants are over a soft bound of their budget and no hard one, and over a hard one.
+    pub fn budgets(&self, [soft, hard]: [u64; 2]) {
+        for (bound, over) in [("soft", soft), ("hard", hard)] {
+            let over = i64::try_from(over).unwrap_or(i64::MAX);
+            self.budgets_over.get_or_create(&BoundLabels { bound }).set(over);
+        }
     }
 
     /// A limit was met.

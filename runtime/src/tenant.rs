@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TenantConfig;
 use crate::function::Class;
+use crate::meter::money::Amount;
 use crate::name::Name;
 use crate::signature::NamedKey;
 use crate::store::Record;
@@ -93,9 +94,15 @@ pub struct ShareConfig {
     /// What it may spend in a month before the operator is told, in milliseconds of the devices' time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_soft: Option<u64>,
-    /// What it may spend in a month.
+    /// What it may spend in a month, in milliseconds of the devices' time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_hard: Option<u64>,
+    /// What it may spend in a month before the operator is told, in the currency of its rate card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spend_soft: Option<Amount>,
+    /// What it may spend in a month, in the currency of its rate card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spend_hard: Option<Amount>,
     /// Who may sign its components.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
@@ -169,6 +176,8 @@ impl ShareConfig {
             stored_bytes: self.stored_bytes.or(defaults.stored_bytes),
             budget_soft: self.budget_soft.or(defaults.budget_soft),
             budget_hard: self.budget_hard.or(defaults.budget_hard),
+            spend_soft: self.spend_soft.as_ref().or(defaults.spend_soft.as_ref()).cloned(),
+            spend_hard: self.spend_hard.as_ref().or(defaults.spend_hard.as_ref()).cloned(),
         }
     }
 }

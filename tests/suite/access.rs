@@ -92,6 +92,14 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("GET", "/v1/tenants", "yynnnn"),
     ("GET", "/v1/tenants/{name}", "yyyyny"),
     ("PUT", "/v1/tenants/{name}", "ynnnnn"),
+    ("GET", "/v1/tenants/{name}/billing", "ynynnn"),
+    ("PUT", "/v1/tenants/{name}/billing", "ynnnnn"),
+    ("GET", "/v1/tenants/{name}/credits", "ynynnn"),
+    ("POST", "/v1/tenants/{name}/credits", "ynnnnn"),
+    ("GET", "/v1/rate-cards", "yynnnn"),
+    ("GET", "/v1/rate-cards/{name}", "yynnnn"),
+    ("PUT", "/v1/rate-cards/{name}", "ynnnnn"),
+    ("GET", "/v1/invoices/{month}", "ynynnn"),
     ("GET", "/v1/keys", "ynynnn"),
     ("POST", "/v1/keys", "ynynnn"),
     ("DELETE", "/v1/keys/{id}", "ynynnn"),
@@ -107,7 +115,10 @@ const OPEN: &[(&str, &str)] = &[("GET", "/healthz"), ("GET", "/readyz"), ("GET",
 
 /// The path of a route with names that nothing has.
 fn concrete(path: &str) -> String {
-    path.replace("{name}", "nothing").replace("{id}", "nothing").replace("{*call}", "acme/nothing/")
+    path.replace("{name}", "nothing")
+        .replace("{id}", "nothing")
+        .replace("{month}", "2026-01")
+        .replace("{*call}", "acme/nothing/")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@
 mod access;
 mod audit;
 mod backup;
+mod billing;
 mod calls;
 mod cli;
 mod corpus;

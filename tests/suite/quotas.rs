@@ -121,7 +121,7 @@ async fn a_tenant_may_keep_so_much() {
     let file = |path: &str| std::fs::metadata(path).unwrap().len();
     let model = u64::try_from(double(3).len()).unwrap();
     let stored = file(guests::HELLO) + file(guests::ECHO) + model;
-    let all = json!({ "functions": 1, "models": 1, "keys": 0, "stored_bytes": stored, "running_calls": 0, "queued_calls": 0, "budget": 0 });
+    let all = json!({ "functions": 1, "models": 1, "keys": 0, "stored_bytes": stored, "running_calls": 0, "queued_calls": 0, "budget": null, "spend": null });
     assert_eq!(two.used("acme").await, all);
     two.set("acme", json!({ "stored_bytes": stored })).await;
     two.deploys("acme", "two", guests::HELLO, json!({})).await;
@@ -397,9 +397,12 @@ async fn a_tenant_may_spend_so_much_in_a_month() {
         })
         .await;
     };
+    for tenant in ["acme", "other"] {
+        two.set(tenant, json!({ "budget_soft": 1_000_000_000 })).await;
+    }
     spend("acme").await;
     let answer = run("acme").await;
-    assert!(!answer.headers.contains_key("weir-budget"), "it has no budget");
+    assert!(!answer.headers.contains_key("weir-budget"), "it is within its budget");
     two.set("acme", json!({ "budget_soft": 1, "budget_hard": 1_000_000_000 })).await;
     let answer = run("acme").await;
     assert_eq!((answer.status, &answer.headers["weir-budget"]), (200, &"soft".parse().unwrap()));
@@ -413,4 +416,47 @@ async fn a_tenant_may_spend_so_much_in_a_month() {
     spend("other").await;
     two.set("acme", json!({})).await;
     assert_eq!(run("acme").await.status, 200, "a change holds at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_may_spend_so_much_money_in_a_month() {
+    let two = Two::start(|_| {}).await;
+    // A call costs 1.
+    let rates = json!({
+        "currency": "EUR",
+        "effective_from": "2026-01-01T00:00:00Z",
+        "prices": { "calls": { "million_calls": "1000000" } },
+    });
+    let set = two.request("acme", Method::PUT, "/v1/rate-cards/default?restate=true").json(&rates);
+    assert_eq!(two.server.send(set).await.status, 201);
+    for tenant in ["acme", "other"] {
+        two.deploys(tenant, "hello", guests::HELLO, json!({})).await;
+        two.set(tenant, json!({ "spend_soft": "2", "spend_hard": "1000" })).await;
+    }
+    let spends = async |tenant: &'static str, most: &str| {
+        let answer = two.call(tenant, "hello", "/").await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        until("it is known what the call cost", async || two.used(tenant).await["spend"] == most).await;
+        answer
+    };
+    let answer = spends("acme", "1").await;
+    assert!(!answer.headers.contains_key("weir-budget"), "it is within its budget");
+    spends("acme", "2").await;
+    let answer = spends("acme", "3").await;
+    assert_eq!(answer.headers["weir-budget"], "soft");
+    let refused = two.try_set("acme", json!({ "spend_soft": "2.01", "spend_hard": "2" })).await;
+    assert_eq!(refused.code(), "invalid_config", "{}", refused.text());
+    two.set("acme", json!({ "spend_hard": "4" })).await;
+    spends("acme", "4").await;
+    for _ in 0..3 {
+        let over = two.call("acme", "hello", "/").await;
+        assert_eq!((over.status, over.code()), (402, "budget_exhausted"), "{}", over.text());
+        assert!(over.text().contains("has spent 4 of 4 EUR"), "{}", over.text());
+    }
+    assert_eq!(two.limit("tenant.spend_hard").await, 3.0);
+    assert_eq!(two.metric("weir_budgets_over{bound=\"hard\"}").await, 1.0);
+    spends("other", "1").await;
+    assert_eq!(two.used("acme").await["spend"], "4", "who is refused pays nothing");
+    two.set("acme", json!({ "spend_hard": "4.000000000000000001" })).await;
+    assert_eq!(two.call("acme", "hello", "/").await.status, 200, "a change holds at once");
 }

@@ -68,9 +68,9 @@ async fn tenants_shares_are_applied_and_survive_a_restart() {
         "tenant": "default", "weight": 1, "class": "critical", "queue": 7, "calls_per_second": null, "call_burst": null, "display_name": null, "state": "active",
         "device_memory": null, "gpu_memory": null, "max_concurrent_calls": null, "max_queued_calls": null,
         "reserved_sandboxes": 0, "max_functions": null, "max_models": null, "max_keys": 1000, "stored_bytes": null,
-        "budget_soft": null, "budget_hard": null, "set": {},
+        "budget_soft": null, "budget_hard": null, "spend_soft": null, "spend_hard": null, "set": {},
         "used": {
-            "functions": 0, "models": 0, "keys": 0, "stored_bytes": 0, "running_calls": 0, "queued_calls": 0, "budget": 0,
+            "functions": 0, "models": 0, "keys": 0, "stored_bytes": 0, "running_calls": 0, "queued_calls": 0, "budget": null, "spend": null,
         },
     });
     assert_eq!(server.get("/v1/tenants").await.json, json!({ "tenants": [default] }));

@@ -3,6 +3,7 @@
 
 mod audit;
 mod backup;
+mod billing;
 mod client;
 mod deploy;
 mod devices;
@@ -13,6 +14,7 @@ mod models;
 mod new;
 mod output;
 mod policy;
+mod rates;
 mod serve;
 mod sign;
 mod simulate;
@@ -62,6 +64,14 @@ enum Command {
     Models(WithServer<models::Models>),
     /// List tenants, or set what one may have of the devices
     Tenants(WithServer<tenants::Tenants>),
+    /// List, show or set rate cards: what usage costs
+    Rates(WithServer<rates::Rates>),
+    /// Show or set how a tenant is billed: its rate card, and prices of its own
+    Billing(WithServer<billing::Billing>),
+    /// List a tenant's credits, or give it one
+    Credits(WithServer<billing::Credits>),
+    /// Show what a tenant owes for a month
+    Invoice(WithServer<billing::Invoice>),
     /// List, make, rotate or revoke keys
     Keys(WithServer<keys::Keys>),
     /// Show who changed what, or verify that nothing of it was altered
@@ -171,6 +181,10 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Logs(this) => this.command.run(&this.server.context()?).await,
         Command::Models(this) => this.command.run(&this.server.context()?).await,
         Command::Tenants(this) => this.command.run(&this.server.context()?).await,
+        Command::Rates(this) => this.command.run(&this.server.context()?).await,
+        Command::Billing(this) => this.command.run(&this.server.context()?).await,
+        Command::Credits(this) => this.command.run(&this.server.context()?).await,
+        Command::Invoice(this) => this.command.run(&this.server.context()?).await,
         Command::Keys(this) => this.command.run(&this.server.context()?).await,
         Command::Audit(this) => this.command.run(&this.server.context()?).await,
         Command::Devices(this) => this.command.run(&this.server.context()?).await,

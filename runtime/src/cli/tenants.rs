@@ -86,9 +86,15 @@ struct Set {
     /// What it may spend in a month before it is told, in milliseconds of the devices' time
     #[arg(long, value_name = "UNITS")]
     budget_soft: Option<u64>,
-    /// What it may spend in a month
+    /// What it may spend in a month, in milliseconds of the devices' time
     #[arg(long, value_name = "UNITS")]
     budget_hard: Option<u64>,
+    /// What it may spend in a month before it is told, in the currency of its rate card, such as 80.00
+    #[arg(long, value_name = "AMOUNT")]
+    spend_soft: Option<String>,
+    /// What it may spend in a month, in the currency of its rate card
+    #[arg(long, value_name = "AMOUNT")]
+    spend_hard: Option<String>,
     /// A key that may sign its components: a name, and a file with the public key (PEM). May be given more than once; all
     /// that are given take the place of those before
     #[arg(long = "signing-key", value_name = "NAME=FILE")]
@@ -174,6 +180,8 @@ impl Set {
                 ("stored_bytes", self.stored_bytes.map(Value::from)),
                 ("budget_soft", self.budget_soft.map(Value::from)),
                 ("budget_hard", self.budget_hard.map(Value::from)),
+                ("spend_soft", self.spend_soft.map(Value::from)),
+                ("spend_hard", self.spend_hard.map(Value::from)),
                 ("signing_keys", signing_keys),
             ],
         );
@@ -199,7 +207,8 @@ fn show(tenant: &Value) {
     let plain = |field: &str| text(tenant.at(field));
     let sized = |field: &str| size(tenant.at(field));
     let used = tenant.at("used");
-    let spent = || text(used.at("budget"));
+    let budget = || text(used.at("budget"));
+    let spend = || text(used.at("spend"));
     let none = || "-".to_owned();
     let row = |field: &str, most: String, used: String| [field.to_owned(), most, used];
     output::table(
@@ -215,8 +224,10 @@ fn show(tenant: &Value) {
             row("stored_bytes", sized("stored_bytes"), size(used.at("stored_bytes"))),
             row("device_memory", sized("device_memory"), none()),
             row("gpu_memory", sized("gpu_memory"), none()),
-            row("budget_soft", plain("budget_soft"), spent()),
-            row("budget_hard", plain("budget_hard"), spent()),
+            row("budget_soft", plain("budget_soft"), budget()),
+            row("budget_hard", plain("budget_hard"), budget()),
+            row("spend_soft", plain("spend_soft"), spend()),
+            row("spend_hard", plain("spend_hard"), spend()),
         ],
     );
 }

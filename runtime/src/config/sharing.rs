@@ -6,8 +6,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::Budget;
 use crate::function::Class;
+use crate::meter::money::Amount;
+use crate::meter::money::budget::{Bounds, Budget};
 use crate::rates::Rate;
 use crate::units::{Size, span};
 
@@ -45,8 +46,12 @@ pub struct TenantConfig {
     pub stored_bytes: Option<Size>,
     /// What it may spend in a month before the operator is told, in milliseconds of the devices' time.
     pub budget_soft: Option<u64>,
-    /// What it may spend in a month.
+    /// What it may spend in a month, in milliseconds of the devices' time.
     pub budget_hard: Option<u64>,
+    /// What it may spend in a month before the operator is told, in the currency of its rate card.
+    pub spend_soft: Option<Amount>,
+    /// What it may spend in a month, in the currency of its rate card.
+    pub spend_hard: Option<Amount>,
 }
 
 impl Default for TenantConfig {
@@ -69,6 +74,8 @@ impl Default for TenantConfig {
             stored_bytes: None,
             budget_soft: None,
             budget_hard: None,
+            spend_soft: None,
+            spend_hard: None,
         }
     }
 }
@@ -89,6 +96,11 @@ impl TenantConfig {
         {
             return Err(format!("budget_soft is {soft}; budget_hard, {hard}, would come before it"));
         }
+        if let (Some(soft), Some(hard)) = (&self.spend_soft, &self.spend_hard)
+            && soft > hard
+        {
+            return Err(format!("spend_soft is {soft}; spend_hard, {hard}, would come before it"));
+        }
         Ok(())
     }
 }
@@ -101,7 +113,10 @@ impl TenantConfig {
 
     /// What it may spend in a month.
     pub fn budget(&self) -> Budget {
-        Budget { soft: self.budget_soft, hard: self.budget_hard }
+        Budget {
+            soft: Bounds { device_ms: self.budget_soft, money: self.spend_soft.clone() },
+            hard: Bounds { device_ms: self.budget_hard, money: self.spend_hard.clone() },
+        }
     }
 }
 

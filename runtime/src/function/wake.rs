@@ -203,7 +203,6 @@ impl Revision {
             Arc::clone(&node.models),
             node.service.clone(),
             Arc::clone(&node.telemetry),
-            Arc::clone(&node.budgets),
         ));
         *cold.models.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&models);
         let retired = CancellationToken::new();

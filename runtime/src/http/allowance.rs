@@ -3,7 +3,7 @@
 //! What concerns a tenant as a whole is for those with a key of it, or of none. Others, who call a function that is open to
 //! all, learn that they are refused and when to come back.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, header};
@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::problem::{Code, Problem};
 use crate::access::Principal;
-use crate::budget::{Exhausted, Standing};
 use crate::function::Function;
 use crate::limits::Limit;
+use crate::meter::money::budget::{Exhausted, HARD, Standing};
 use crate::node::Node;
 use crate::rates::{Left, Of, Rate};
 
@@ -42,7 +42,7 @@ impl Allowance {
         let is_theirs = principal.is_some_and(own);
         let standing = node
             .budgets
-            .admit(&function.tenant, SystemTime::now())
+            .admit(&function.tenant, || node.clock())
             .map_err(|exhausted| Box::new(spent(node, function, &exhausted, is_theirs)))?;
         let left = node
             .rates
@@ -62,13 +62,16 @@ impl Allowance {
 
 /// The answer to a call of a tenant that has spent its budget.
 fn spent(node: &Node, function: &Function, exhausted: &Exhausted, is_theirs: bool) -> Response {
-    let Exhausted { spent, hard, wait } = exhausted;
+    let Exhausted { setting, spent, most, wait } = exhausted;
     let next = humantime::format_duration(Duration::from_secs(wait.as_secs()));
-    let detail = format!(
-        "the tenant has spent {spent} of {hard} milliseconds of the devices' time; the next month begins in {next}"
-    );
-    node.telemetry.limit(Limit::Budget);
-    function.log.note(0, 0, format!("{}: {detail}", Limit::Budget.field()));
+    let [device, _] = HARD;
+    let (limit, of) = match *setting == device {
+        true => (Limit::Budget, "milliseconds of the devices' time".to_owned()),
+        false => (Limit::Spend, node.currency(&function.tenant)),
+    };
+    let detail = format!("the tenant has spent {spent} of {most} {of}; the next month begins in {next}");
+    node.telemetry.limit(limit);
+    function.log.note(0, 0, format!("{}: {detail}", limit.field()));
     function.rest.refused(Code::BudgetExhausted.name());
     let detail = if is_theirs { detail } else { format!("the next month begins in {next}") };
     Problem::new(Code::BudgetExhausted, detail).into_response()

@@ -193,7 +193,7 @@ fn admit(
 
 /// The tenant that a path is about.
 fn in_path(path: &str) -> Option<Name> {
-    Name::tenant(path.strip_prefix("/v1/tenants/")?).ok()
+    Name::tenant(path.strip_prefix("/v1/tenants/")?.split('/').next()?).ok()
 }
 
 /// A request without a key, where one is needed.

@@ -124,6 +124,11 @@ impl Claim {
         ));
     }
 
+    /// It is done, and gave this credit.
+    pub fn credited(self, id: &str) {
+        self.and(format!("gave credit `{id}`"));
+    }
+
     /// It is done, and all of the traffic went to this revision.
     pub fn rolled_back(self, revision: u64) {
         self.and(format!("gave all of the traffic to revision {revision}"));

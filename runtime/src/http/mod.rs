@@ -12,6 +12,8 @@
 //! traffic.rs     which revisions get a function's calls
 //! models.rs      upload, configure, list, signature, delete
 //! tenants.rs     what tenants may have
+//! rates.rs       what usage costs
+//! billing.rs     what of it is owed: how tenants are billed, credits, invoices
 //! keys.rs        who may come in
 //! audit.rs       who changed what
 //! backup.rs      a copy of what is kept
@@ -29,6 +31,7 @@
 mod allowance;
 mod audit;
 mod backup;
+mod billing;
 mod call;
 mod code;
 mod devices;
@@ -44,6 +47,7 @@ mod operations;
 pub mod precondition;
 pub mod problem;
 mod query;
+mod rates;
 pub mod serve;
 mod tenants;
 pub mod tls;
@@ -61,6 +65,7 @@ use http::request::Parts;
 
 use crate::access::Right;
 use crate::config::Settings;
+use crate::meter::money::Month;
 use crate::name::Name;
 use crate::node::Node;
 use guard::{Needs, Routes};
@@ -110,6 +115,19 @@ pub fn routes(settings: &Settings) -> Routes {
         .on("GET", "/v1/tenants", needs(Right::Observe), get(tenants::list))
         .on("GET", "/v1/tenants/{name}", needs(Right::Read), get(tenants::show))
         .on("PUT", "/v1/tenants/{name}", needs(Right::Operate), put(tenants::set).layer(small))
+        .on("GET", "/v1/tenants/{name}/billing", needs(Right::Manage), get(billing::show))
+        .on("PUT", "/v1/tenants/{name}/billing", needs(Right::Operate), put(billing::set).layer(small))
+        .on("GET", "/v1/tenants/{name}/credits", needs(Right::Manage), get(billing::credits))
+        .on(
+            "POST",
+            "/v1/tenants/{name}/credits",
+            needs(Right::Operate),
+            post(billing::give_credit).layer(small),
+        )
+        .on("GET", "/v1/rate-cards", needs(Right::Observe), get(rates::list))
+        .on("GET", "/v1/rate-cards/{name}", needs(Right::Observe), get(rates::show))
+        .on("PUT", "/v1/rate-cards/{name}", needs(Right::Operate), put(rates::set).layer(small))
+        .on("GET", "/v1/invoices/{month}", needs(Right::Manage), get(billing::invoice))
         .on("GET", "/v1/keys", needs(Right::Manage), get(keys::list))
         .on("POST", "/v1/keys", needs(Right::Manage), post(keys::make).layer(small))
         .on("DELETE", "/v1/keys/{id}", needs(Right::Manage), delete(keys::revoke))
@@ -168,6 +186,7 @@ async fn whole<T: Send + 'static>(
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Result<Response, Problem> {
+    node.telemetry.budgets(node.budgets.over(node.clock()));
     let text = node
         .telemetry
         .text(&node.service.stats(), &node.memory)
@@ -184,6 +203,12 @@ pub struct ModelName(Name);
 
 /// The name of a tenant, from a route's path.
 pub struct TenantName(Name);
+
+/// The name of a rate card, from a route's path.
+pub struct CardName(Name);
+
+/// The month of an invoice, from a route's path.
+pub struct InvoiceMonth(Month);
 
 /// The id of a key, from a route's path. Any text may be one that is not there.
 pub struct KeyId(String);
@@ -210,6 +235,22 @@ impl<S: Send + Sync> FromRequestParts<S> for TenantName {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         name_in_path(parts, state, Name::tenant).await.map(Self)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for CardName {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        name_in_path(parts, state, Name::card).await.map(Self)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InvoiceMonth {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        name_in_path(parts, state, str::parse).await.map(Self)
     }
 }
 

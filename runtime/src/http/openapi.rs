@@ -14,7 +14,8 @@ use super::guard::{Needs, TENANT};
 use super::operations;
 use super::problem::{Code, ProblemView};
 use crate::http::idempotency;
-use crate::schema::{FunctionText, KeyText, ModelText, TenantText};
+use crate::meter::money::Month;
+use crate::schema::{FunctionText, KeyText, ModelText, RateCardText, TenantText};
 
 /// A route's method, `ANY` for all, its path, and what it asks for.
 pub type Route = (&'static str, &'static str, Needs);
@@ -178,7 +179,7 @@ impl Operation {
             problems.extend([Code::Unauthorized, Code::Forbidden, Code::TenantSuspended]);
             problems.extend([Code::TooManyFailures, Code::Internal]);
         }
-        if path.contains("{name}") {
+        if path.contains("{name}") || path.contains("{month}") {
             problems.push(Code::InvalidName);
         }
         if path.contains("{id}") {
@@ -234,9 +235,13 @@ impl Operation {
                 let schema = match (name, path) {
                     ("path", _) => json!({ "type": "string" }),
                     ("id", _) => json!(generator.subschema_for::<KeyText>()),
+                    ("month", _) => json!(generator.subschema_for::<Month>()),
                     ("tenant", _) => json!(generator.subschema_for::<TenantText>()),
                     (_, path) if path.starts_with("/v1/tenants") => {
                         json!(generator.subschema_for::<TenantText>())
+                    }
+                    (_, path) if path.starts_with("/v1/rate-cards") => {
+                        json!(generator.subschema_for::<RateCardText>())
                     }
                     (_, path) if path.starts_with("/v1/models") => {
                         json!(generator.subschema_for::<ModelText>())
@@ -348,7 +353,9 @@ fn tag(path: &str) -> &str {
     let mut parts = path.split('/').filter(|part| !part.is_empty() && *part != "v1");
     match parts.next() {
         Some("fn") => "calls",
-        Some(part @ ("functions" | "models" | "tenants" | "keys" | "devices")) => part,
+        Some(
+            part @ ("functions" | "models" | "tenants" | "keys" | "devices" | "rate-cards" | "invoices"),
+        ) => part,
         _ => "server",
     }
 }

@@ -1,6 +1,7 @@
 //! What each route does, for the description: one entry per route of the router.
 
 use super::audit::{AuditLog, AuditQuery};
+use super::billing::{BillingView, CreditList, CreditView, InvoiceQuery, NewCredit};
 use super::devices::Devices;
 use super::functions::{
     DeployQuery, DeployView, FunctionList, FunctionQuery, FunctionView, LogQuery, LogView,
@@ -9,9 +10,13 @@ use super::keys::{KeyList, KeyQuery, MadeKey, Rotation, Wanted};
 use super::models::{ModelList, ModelQuery, ModelView, UploadQuery};
 use super::openapi::{Operation, Takes};
 use super::problem::Code;
+use super::rates::{RateCardList, RateCardQuery, Rates, RestateQuery};
 use super::tenants::{TenantList, TenantQuery, TenantView};
 use super::traffic::{Rollback, Split, TrafficView};
 use crate::function::FunctionConfig;
+use crate::meter::money::Billing;
+use crate::meter::money::card::RateCard;
+use crate::meter::money::invoice::Invoice;
 use crate::model::ModelConfig;
 use crate::tenant::ShareConfig;
 
@@ -235,6 +240,83 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
                 .tagged()
                 .gives::<TenantView>("201", "The tenant, which was not there")
                 .gives::<TenantView>("200", "The tenant, as it is now"),
+        ),
+        (
+            "GET",
+            "/v1/tenants/{name}/billing",
+            does("show-billing", "How a tenant is billed: its rate card, and prices of its own")
+                .gives::<BillingView>("200", "How it is billed")
+                .tagged()
+                .fails(&[Code::NotFound, Code::StorageUnavailable]),
+        ),
+        (
+            "PUT",
+            "/v1/tenants/{name}/billing",
+            does("set-billing", "Set how a tenant is billed from an hour on")
+                .asks::<RestateQuery>()
+                .takes::<Billing>()
+                .changes()
+                .conditional()
+                .tagged()
+                .gives::<BillingView>("201", "How it is billed, where nothing was set before")
+                .gives::<BillingView>("200", "How it is billed")
+                .fails(&[Code::NotFound, Code::Conflict]),
+        ),
+        (
+            "GET",
+            "/v1/tenants/{name}/credits",
+            does("list-credits", "A tenant's credits, in the order in which they were given")
+                .gives::<CreditList>("200", "All of them")
+                .fails(&[Code::NotFound, Code::Conflict, Code::StorageFull, Code::StorageUnavailable]),
+        ),
+        (
+            "POST",
+            "/v1/tenants/{name}/credits",
+            does("give-credit", "Give a tenant a credit")
+                .asks::<RestateQuery>()
+                .takes::<NewCredit>()
+                .once()
+                .changes()
+                .gives::<CreditView>("201", "The credit")
+                .fails(&[Code::NotFound, Code::Conflict]),
+        ),
+        (
+            "GET",
+            "/v1/rate-cards",
+            does("list-rate-cards", "All rate cards, by name")
+                .asks::<RateCardQuery>()
+                .gives::<RateCardList>("200", "A page of them"),
+        ),
+        (
+            "GET",
+            "/v1/rate-cards/{name}",
+            does("show-rate-card", "A rate card, with all of its versions")
+                .gives::<RateCard>("200", "The card")
+                .tagged()
+                .fails(&[Code::NotFound, Code::StorageUnavailable]),
+        ),
+        (
+            "PUT",
+            "/v1/rate-cards/{name}",
+            does("set-rates", "Make a rate card, or set its prices from an hour on")
+                .asks::<RestateQuery>()
+                .takes::<Rates>()
+                .changes()
+                .conditional()
+                .tagged()
+                .gives::<RateCard>("201", "The card, which was not there")
+                .gives::<RateCard>("200", "The card, as it is now")
+                .fails(&[Code::Conflict]),
+        ),
+        (
+            "GET",
+            "/v1/invoices/{month}",
+            does("show-invoice", "What a tenant owes for a month, or so far")
+                .of_tenant()
+                .asks::<InvoiceQuery>()
+                .gives::<Invoice>("200", "The invoice; with `format=csv` as a table")
+                .gives_as::<String>("200", "", "text/csv")
+                .fails(&[Code::Conflict, Code::StorageFull, Code::StorageUnavailable]),
         ),
         (
             "GET",

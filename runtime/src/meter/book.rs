@@ -113,6 +113,11 @@ impl Book {
         Batch { totals: self.totals.take(), from, to }
     }
 
+    /// What was written since the last batch, and from where on.
+    pub fn since(&self) -> (Position, &Totals) {
+        (self.from, &self.totals)
+    }
+
     /// How full the log is.
     pub fn room(&self) -> Room {
         let (used, most) = (self.ledger.bytes(), self.config.disk_bytes.as_u64());

@@ -15,6 +15,8 @@ pub mod clock;
 mod health;
 mod keeping;
 pub mod ledger;
+mod live;
+pub mod money;
 pub mod quantities;
 pub mod record;
 pub mod residency;

@@ -4,7 +4,7 @@
 //! transaction. One that it did not take, or of which it is not known, stays here as it is and goes first the next time; what
 //! was recorded meanwhile is in the next batch.
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::ledger::Position;
 use super::totals::Totals;
@@ -22,7 +22,19 @@ pub struct Batch {
 #[derive(Debug, Default)]
 pub struct Rollup(Mutex<Option<Batch>>);
 
+/// While it is held, no sums go to the store. There are none under way.
+pub struct Held<'a> {
+    _under_way: MutexGuard<'a, Option<Batch>>,
+}
+
 impl Rollup {
+    /// Keeps sums from going to the store for as long as it is held. None where some are under way of which it is not known
+    /// whether they are there: see [`Self::flush`].
+    pub async fn hold(&self) -> Option<Held<'_>> {
+        let under_way = self.0.lock().await;
+        under_way.is_none().then_some(Held { _under_way: under_way })
+    }
+
     /// Adds what could not be added before, and then what `take` gives: all that was recorded since it was asked last. Before
     /// something is added, `sync` has the disk take the log up to there: sums of what a power cut loses would stay.
     ///

@@ -3,7 +3,6 @@
 //! What a tenant has is counted when it asks for more. A quota that is lowered below that takes nothing away.
 
 use std::collections::HashMap;
-use std::time::SystemTime;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,6 +12,8 @@ use crate::access::{Key, KeyRecord};
 use crate::function::FunctionConfig;
 use crate::http::problem::{Code, Problem};
 use crate::limits::{Exceeded, Limit};
+use crate::meter::money::Amount;
+use crate::meter::money::budget::Spent;
 use crate::policy::word;
 use crate::store::Received;
 use crate::units::Size;
@@ -30,8 +31,10 @@ pub struct Used {
     pub running_calls: u32,
     /// Calls of its functions that wait for their turn.
     pub queued_calls: u32,
-    /// What it has spent in this month since the server's start, in milliseconds of the devices' time.
-    pub budget: u64,
+    /// What it has spent in this month, in milliseconds of the devices' time; null for one that has no budget.
+    pub budget: Option<u64>,
+    /// What it has spent in this month, in the currency of its rate card, not rounded; null for one that has no budget.
+    pub spend: Option<Amount>,
 }
 
 fn count<T>(things: &[T]) -> u64 {
@@ -42,6 +45,7 @@ impl Node {
     /// What a tenant uses.
     pub fn used(&self, tenant: &str) -> Used {
         let (running_calls, queued_calls) = self.gates.of(tenant).used();
+        let spent = self.budgets.spent(tenant, self.clock());
         Used {
             functions: count(&self.functions.of(tenant)),
             models: count(&self.models.own_of(tenant)),
@@ -49,7 +53,8 @@ impl Node {
             stored_bytes: self.stored(tenant, "").values().sum(),
             running_calls,
             queued_calls,
-            budget: self.budgets.spent(tenant, SystemTime::now()),
+            budget: spent.as_ref().map(Spent::millis),
+            spend: spent.map(|spent| spent.money),
         }
     }
 

@@ -101,6 +101,7 @@ impl Node {
         let tag = Tag::from(&kept);
         self.tenants.insert((&**tenant).into(), kept.record);
         self.settle_share(tenant);
+        self.look_at_budgets().await;
         Ok((outcome, tag))
     }
 

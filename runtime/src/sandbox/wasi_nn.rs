@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -23,7 +23,6 @@ use super::memory::{Account, Held};
 use super::met::Met;
 use super::meter::Meter;
 use super::store::Host;
-use crate::budget::Budgets;
 use crate::function::Isolation;
 use crate::limits::{Exceeded, Limit};
 use crate::meter::bill::Bill;
@@ -73,8 +72,6 @@ pub struct ModelAccess {
     pub models: Arc<Models>,
     pub service: Service,
     pub telemetry: Arc<Telemetry>,
-    /// Who is charged.
-    pub budgets: Arc<Budgets>,
     loading: AtomicU64,
 }
 
@@ -85,7 +82,6 @@ impl ModelAccess {
         models: Arc<Models>,
         service: Service,
         telemetry: Arc<Telemetry>,
-        budgets: Arc<Budgets>,
     ) -> Self {
         Self {
             tenant,
@@ -99,7 +95,6 @@ impl ModelAccess {
             models,
             service,
             telemetry,
-            budgets,
             loading: AtomicU64::new(0),
         }
     }
@@ -254,7 +249,6 @@ impl ModelAccess {
         let inference =
             inferred.map_err(|error| Error { limit: limit(&error, own.is_some()), ..error.into() })?;
         self.telemetry.inference(&inference.cost);
-        self.budgets.charge(&self.tenant, inference.cost.device(), SystemTime::now());
         Ok(inference.outputs)
     }
 }

@@ -38,6 +38,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (2, "audit", include_str!("../../migrations/0002_audit.sql")),
     (3, "key_uses", include_str!("../../migrations/0003_key_uses.sql")),
     (4, "usage", include_str!("../../migrations/0004_usage.sql")),
+    (5, "money", include_str!("../../migrations/0005_money.sql")),
 ];
 
 /// Opens the database of a data directory, or makes it, and brings its schema up to date.

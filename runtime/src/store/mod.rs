@@ -20,8 +20,8 @@
 //!
 //! `database.rs` opens the database and knows its kind; `index.rs` reads definitions; `change.rs` changes them, and tells of it
 //! in the audit log; `forward.rs` reads what older versions have left; `usage.rs` has sums of usage; `uses.rs` has when keys were
-//! used; `probe.rs` tells whether all of it can be written; `blobs.rs` has the bytes; `snapshot.rs` holds all of it as of one
-//! moment.
+//! used; `spent.rs` has usage as money is made of it; `probe.rs` tells whether all of it can be written; `blobs.rs` has the
+//! bytes; `snapshot.rs` holds all of it as of one moment.
 
 mod blobs;
 mod change;
@@ -31,6 +31,7 @@ mod forward;
 mod index;
 mod probe;
 mod snapshot;
+mod spent;
 mod usage;
 mod uses;
 

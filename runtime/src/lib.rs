@@ -47,7 +47,6 @@ mod stop;
 mod store;
 mod telemetry;
 mod tenant;
-#[allow(dead_code)]
 mod trace;
 pub mod units;
 

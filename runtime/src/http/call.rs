@@ -161,8 +161,9 @@ impl Call {
         };
         match &bill {
             Some(bill) => bill.take(&mut record),
-            // It has not come to its revision, or nothing is metered.
+            // It has not come to its revision, or nothing is metered: it leaves no record.
             None => {
+                record.id.clear();
                 record.tenant = Arc::clone(&self.function.tenant);
                 record.function = Some(Arc::clone(&self.function.name));
             }

@@ -36,8 +36,15 @@ pub struct Taken {
 
 /// The way to the receiver of one signal.
 pub enum Transport {
-    Grpc { client: Grpc<Channel>, path: PathAndQuery, metadata: MetadataMap },
+    Grpc(Box<Rpc>),
     Http { client: reqwest::Client, url: String },
+}
+
+/// A method of gRPC, and what goes with each request.
+pub struct Rpc {
+    client: Grpc<Channel>,
+    path: PathAndQuery,
+    metadata: MetadataMap,
 }
 
 impl Transport {
@@ -89,7 +96,8 @@ impl Transport {
         // Nothing is connected before there is something to send.
         let client = Grpc::with_origin(endpoint.connect_lazy(), origin).max_decoding_message_size(ANSWER);
         let path = PathAndQuery::from_static(route.grpc);
-        Ok(Self::Grpc { client, path, metadata: MetadataMap::from_headers(headers) })
+        let metadata = MetadataMap::from_headers(headers);
+        Ok(Self::Grpc(Box::new(Rpc { client, path, metadata })))
     }
 
     fn http(url: String, mut headers: HeaderMap, ca: Option<&[u8]>) -> anyhow::Result<Self> {
@@ -115,7 +123,8 @@ impl Transport {
     /// Whether it may be sent again.
     pub async fn send(&self, batch: Bytes) -> Result<Taken, Refused> {
         match self {
-            Self::Grpc { client, path, metadata } => {
+            Self::Grpc(rpc) => {
+                let Rpc { client, path, metadata } = &**rpc;
                 let mut client = client.clone();
                 let now = |error: tonic::transport::Error| Refused::Now { after: None, why: chain(&error) };
                 client.ready().await.map_err(now)?;

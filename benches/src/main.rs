@@ -8,6 +8,7 @@ mod hello;
 mod idle;
 mod inference;
 mod load;
+mod metering;
 mod neighbour;
 mod peers;
 mod residency;
@@ -36,6 +37,8 @@ enum Bench {
     Batching,
     /// Many models in memory for a few
     Residency,
+    /// What usage records and traces cost
+    Metering,
 }
 
 #[derive(Parser)]
@@ -81,6 +84,9 @@ async fn main() -> anyhow::Result<()> {
     }
     if wanted(Bench::Residency) {
         residency::run(&mut table, rounds).await.context("residency")?;
+    }
+    if wanted(Bench::Metering) {
+        metering::run(&mut table, rounds).await.context("metering")?;
     }
     println!("{table}");
     if let Some(file) = arguments.json {

@@ -20,8 +20,13 @@ pub struct Weir {
 
 impl Weir {
     pub async fn start() -> anyhow::Result<Self> {
+        Self::start_with("").await
+    }
+
+    /// The same with settings (TOML).
+    pub async fn start_with(settings: &str) -> anyhow::Result<Self> {
         let data = tempfile::tempdir()?;
-        let process = Process::serve(data.path()).await;
+        let process = Process::serve_with(data.path(), settings).await;
         let control = Connection::open(&process.url).await?;
         Ok(Self { process, control, _data: data })
     }

@@ -256,6 +256,10 @@ mod tests {
     fn zeros_are_paid_for_by_those_who_caused_them() {
         assert_eq!(split(400, &[1, 1, 1], Filling { rows: 1, caused_from: 2 }), [100, 100, 200]);
         assert_eq!(split(100, &[1, 2], Filling::default()), [33, 67]);
+        // The example of docs/metering.md.
+        let filling = Filling { rows: 2, caused_from: 2 };
+        assert_eq!(split(4000, &[1, 3, 2], filling), [500, 1500, 2000]);
+        assert_eq!(split(1001, &[1, 3, 2], filling), [125, 375, 501]);
         assert_eq!(split(7, &[0], Filling::default()), [7], "it took time without any");
     }
 

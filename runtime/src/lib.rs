@@ -66,6 +66,11 @@ pub use crate::http::tls::TlsFiles;
 use crate::node::Node;
 pub use crate::otlp::{Count, Counts};
 
+/// Whether usage is as it was written: of a data directory, or of an export.
+pub mod usage {
+    pub use crate::meter::verify::{Export, Head, Noted, Sound, Verified, data, export};
+}
+
 /// How often it is kept when keys were last used.
 const KEY_USES: Duration = Duration::from_secs(60);
 

@@ -22,6 +22,7 @@ mod tenants;
 mod top;
 mod traffic;
 mod unreachable;
+mod usage;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -76,6 +77,8 @@ enum Command {
     Keys(WithServer<keys::Keys>),
     /// Show who changed what, or verify that nothing of it was altered
     Audit(WithServer<audit::Audit>),
+    /// Verify usage: a data directory's, or an export's
+    Usage(WithServer<usage::Usage>),
     /// Show the devices: lanes, queue, memory, graphs, and what a GPU would need
     Devices(WithServer<devices::Devices>),
     /// Show who uses the devices, live
@@ -187,6 +190,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Invoice(this) => this.command.run(&this.server.context()?).await,
         Command::Keys(this) => this.command.run(&this.server.context()?).await,
         Command::Audit(this) => this.command.run(&this.server.context()?).await,
+        Command::Usage(this) => this.command.run(&this.server.context()?).await,
         Command::Devices(this) => this.command.run(&this.server.context()?).await,
         Command::Top(this) => this.command.run(&this.server.context()?).await,
         Command::Backup(this) => this.command.run(&this.server.context()?).await,

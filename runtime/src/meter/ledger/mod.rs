@@ -11,7 +11,7 @@ pub mod frame;
 pub mod read;
 pub mod segment;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 pub mod verify;
 
 use std::collections::VecDeque;

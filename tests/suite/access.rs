@@ -105,6 +105,8 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("DELETE", "/v1/keys/{id}", "ynynnn"),
     ("POST", "/v1/keys/{id}/rotate", "ynynnn"),
     ("GET", "/v1/audit", "ynynnn"),
+    ("GET", "/v1/usage", "yyyyny"),
+    ("GET", "/v1/usage/records", "yyyyny"),
     ("GET", "/v1/devices", "yynnnn"),
     ("POST", "/v1/backup", "ynnnnn"),
     ("ANY", "/fn/{*call}", "ynyyyn"),

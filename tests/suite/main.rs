@@ -28,4 +28,5 @@ mod storage;
 mod tls;
 mod traces;
 mod traffic;
+mod usage;
 mod zero;

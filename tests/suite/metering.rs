@@ -14,13 +14,13 @@ use weir_tests::{Answer, Process, Server, guests, onnx, usage};
 const WIDTH: i64 = 64;
 
 /// A server whose operator asks for its tenants.
-struct Metered {
-    server: Server,
-    key: String,
+pub struct Metered {
+    pub server: Server,
+    pub key: String,
 }
 
 impl Metered {
-    async fn start(change: impl FnOnce(&mut Settings)) -> Self {
+    pub async fn start(change: impl FnOnce(&mut Settings)) -> Self {
         let (server, key) = Server::with_keys_and(change).await;
         Self { server, key }
     }
@@ -34,7 +34,7 @@ impl Metered {
         assert!([200, 201].contains(&answer.status), "{}", answer.text());
     }
 
-    async fn tenant(&self, tenant: &str, share: Value) {
+    pub async fn tenant(&self, tenant: &str, share: Value) {
         self.put(tenant, &format!("/v1/tenants/{tenant}"), share).await;
     }
 
@@ -44,7 +44,7 @@ impl Metered {
         self.put(tenant, &format!("/v1/models/{name}/config"), config).await;
     }
 
-    async fn deploy(&self, tenant: &str, name: &str, component: &str, config: Value) {
+    pub async fn deploy(&self, tenant: &str, name: &str, component: &str, config: Value) {
         let bytes = std::fs::read(component).unwrap();
         let form = Form::new().text("config", config.to_string()).part("component", Part::bytes(bytes));
         let path = format!("/v1/functions/{name}/revisions");
@@ -52,7 +52,7 @@ impl Metered {
         assert_eq!(answer.status, 201, "{}", answer.text());
     }
 
-    async fn call(&self, tenant: &str, function: &str, path: &str, body: Vec<u8>) -> Answer {
+    pub async fn call(&self, tenant: &str, function: &str, path: &str, body: Vec<u8>) -> Answer {
         let path = format!("/fn/{tenant}/{function}{path}");
         self.server.send(self.request(tenant, Method::POST, &path).body(body)).await
     }

@@ -77,7 +77,7 @@ enum Command {
     Keys(WithServer<keys::Keys>),
     /// Show who changed what, or verify that nothing of it was altered
     Audit(WithServer<audit::Audit>),
-    /// Verify usage: a data directory's, or an export's
+    /// Show what was used, summed up or call by call, or verify it
     Usage(WithServer<usage::Usage>),
     /// Show the devices: lanes, queue, memory, graphs, and what a GPU would need
     Devices(WithServer<devices::Devices>),

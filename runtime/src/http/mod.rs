@@ -16,6 +16,7 @@
 //! billing.rs     what of it is owed: how tenants are billed, credits, invoices
 //! keys.rs        who may come in
 //! audit.rs       who changed what
+//! usage.rs       what was used
 //! backup.rs      a copy of what is kept
 //! devices.rs     what the devices do, and for whom
 //! precondition.rs changes of what is as the client knows it
@@ -53,6 +54,7 @@ mod tenants;
 pub mod tls;
 mod traffic;
 mod upload;
+mod usage;
 
 use std::sync::{Arc, LazyLock};
 
@@ -133,6 +135,8 @@ pub fn routes(settings: &Settings) -> Routes {
         .on("DELETE", "/v1/keys/{id}", needs(Right::Manage), delete(keys::revoke))
         .on("POST", "/v1/keys/{id}/rotate", needs(Right::Manage), post(keys::rotate).layer(small))
         .on("GET", "/v1/audit", needs(Right::Manage), get(audit::list))
+        .on("GET", "/v1/usage", needs(Right::Read), get(usage::sums))
+        .on("GET", "/v1/usage/records", needs(Right::Read), get(usage::records))
         .on("GET", "/v1/devices", needs(Right::Observe), get(devices::show))
         .on("POST", "/v1/backup", needs(Right::Operate), post(backup::make))
         .on("ANY", "/fn/{*call}", Needs::Call, any(call::call))

@@ -13,6 +13,7 @@ use super::problem::Code;
 use super::rates::{RateCardList, RateCardQuery, Rates, RestateQuery};
 use super::tenants::{TenantList, TenantQuery, TenantView};
 use super::traffic::{Rollback, Split, TrafficView};
+use super::usage::{RecordList, RecordQuery, UsageQuery, UsageView};
 use crate::function::FunctionConfig;
 use crate::meter::money::Billing;
 use crate::meter::money::card::RateCard;
@@ -362,6 +363,27 @@ pub fn all() -> Vec<(&'static str, &'static str, Operation)> {
                 .of_tenant_or_none()
                 .asks::<AuditQuery>()
                 .gives::<AuditLog>("200", "A part of the log, oldest first")
+                .fails(&[Code::StorageUnavailable]),
+        ),
+        (
+            "GET",
+            "/v1/usage",
+            does("read-usage", "What was used, summed up by time and by what calls have in common")
+                .of_tenant_or_none()
+                .asks::<UsageQuery>()
+                .gives::<UsageView>("200", "A page of sums; with `format=csv` all of them as a table")
+                .gives_as::<String>("200", "", "text/csv")
+                .fails(&[Code::StorageUnavailable]),
+        ),
+        (
+            "GET",
+            "/v1/usage/records",
+            does("read-usage-records", "Usage records, oldest first")
+                .of_tenant_or_none()
+                .asks::<RecordQuery>()
+                .gives::<RecordList>("200", "A part of the records")
+                .gives_as::<String>("200", "", "application/jsonl")
+                .gives_as::<String>("200", "", "text/csv")
                 .fails(&[Code::StorageUnavailable]),
         ),
         (

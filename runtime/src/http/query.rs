@@ -50,6 +50,11 @@ impl JsonSchema for PageLimit {
 impl PageLimit {
     const MOST: u32 = 1000;
 
+    /// As a number.
+    pub fn most(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
     /// Of things in the order of their keys, those that come after the key `after`, up to this many; and the last one's
     /// key, if there are more.
     pub fn page<T>(
@@ -62,7 +67,7 @@ impl PageLimit {
             let begin = things.partition_point(|thing| key(thing) <= after);
             things.drain(..begin);
         }
-        let limit = usize::try_from(self.0).unwrap_or(usize::MAX);
+        let limit = self.most();
         let more = things.len() > limit;
         things.truncate(limit);
         let next = things.last().filter(|_| more).map(key);

@@ -12,12 +12,14 @@
 pub mod bill;
 mod book;
 pub mod clock;
+pub mod find;
 mod health;
 mod keeping;
 pub mod ledger;
 mod live;
 pub mod money;
 pub mod quantities;
+pub mod query;
 pub mod record;
 pub mod residency;
 pub mod rest;

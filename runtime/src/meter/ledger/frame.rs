@@ -102,6 +102,18 @@ impl Frames {
         self.at
     }
 
+    /// Goes on with the frame that begins there. One that is behind stays.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn skip_to(&mut self, at: u64) -> Result<(), Bad> {
+        let ahead = at.saturating_sub(self.at);
+        let skipped = self.file.seek_relative(i64::try_from(ahead).unwrap_or(i64::MAX));
+        skipped.map_err(|error| self.unread(error))?;
+        self.at = self.at.saturating_add(ahead);
+        Ok(())
+    }
+
     /// The next payload; none at the end of the file.
     ///
     /// # Errors

@@ -97,6 +97,14 @@ impl Reader {
         Ok(Self { opening, path, number, frames })
     }
 
+    /// Goes on with the record that begins there.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn skip_to(&mut self, offset: u64) -> Result<(), Bad> {
+        self.frames.skip_to(offset)
+    }
+
     /// Where the next record begins.
     pub fn at(&self) -> Position {
         Position { segment: self.number, offset: self.frames.at() }

@@ -35,7 +35,6 @@ mod meter;
 mod model;
 mod name;
 mod node;
-#[allow(dead_code)]
 mod otlp;
 pub mod policy;
 mod preparation;
@@ -166,6 +165,10 @@ impl Weir {
         beside.spawn({
             let node = Arc::clone(&node);
             async move { node.keep_budgets().await }
+        });
+        beside.spawn({
+            let node = Arc::clone(&node);
+            async move { node.send_metrics().await }
         });
         http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();

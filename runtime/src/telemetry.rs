@@ -1,5 +1,7 @@
 //! Metrics: every name in one file. Prometheus text at `/metrics`.
 
+mod health;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -94,6 +96,7 @@ pub struct Telemetry {
     batches: Kept,
     batched_requests: Kept,
     operators: Kept,
+    health: health::Health,
 }
 
 /// A thing that is counted while it lives.
@@ -214,6 +217,8 @@ impl Default for Telemetry {
         registry.register("batched_requests", "Requests that rode in those", batched_requests.clone());
         let operators = Counter::default();
         registry.register("operators", "Operators run", operators.clone());
+        let health = health::Health::default();
+        health.register(&mut registry);
         Self {
             registry,
             shown: Mutex::default(),
@@ -246,6 +251,7 @@ impl Default for Telemetry {
             batches,
             batched_requests,
             operators,
+            health,
         }
     }
 }
@@ -349,6 +355,11 @@ impl Telemetry {
                 counter.inner().store(time.as_secs_f64().to_bits(), Ordering::Relaxed);
             }
         }
+    }
+
+    /// Takes over what the usage log and the exporter count themselves.
+    pub fn health(&self, meter: &crate::meter::Stats, exporter: &crate::otlp::Counts) {
+        self.health.set(meter, exporter);
     }
 
     /// All metrics as Prometheus text. The devices' own counts are taken from `stats`, the sandboxes' from `memory`.

@@ -345,3 +345,30 @@ async fn the_environment_names_the_receiver_and_the_servers_log_goes_there_too()
     assert_eq!(process.ends().await, Some(0));
     assert!(says("stopping: "), "what is logged before the stop's end is sent");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_sent_as_they_are_shown() {
+    let receiver = Receiver::grpc().await;
+    let endpoint = format!("http://{}", receiver.address);
+    let server = Server::with(|settings| {
+        settings.otlp.endpoint = Some(endpoint);
+        settings.otlp.metrics_interval = Duration::from_millis(50);
+        settings.otlp.delay = Duration::from_millis(10);
+    })
+    .await;
+    assert_eq!(server.deploy("hello", guests::HELLO, json!({})).await.status, 201);
+    for _ in 0..3 {
+        assert_eq!(server.call("hello", "/", vec![]).await.status, 200);
+    }
+    until("the calls are told", async || {
+        let metrics = receiver.metrics();
+        let last = metrics.iter().rfind(|metric| metric.name == "weir_usage_records");
+        last.is_some_and(|metric| format!("{metric:?}").contains("AsInt(3)"))
+    })
+    .await;
+    let names: std::collections::BTreeSet<String> =
+        receiver.metrics().into_iter().map(|metric| metric.name).collect();
+    let text = server.get("/metrics").await.text();
+    let shown = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    assert_eq!(names, shown.map(str::to_owned).collect());
+}

@@ -78,7 +78,7 @@ enum Command {
     /// Show who changed what, or verify that nothing of it was altered
     Audit(WithServer<audit::Audit>),
     /// Show what was used, summed up or call by call, or verify it
-    Usage(WithServer<usage::Usage>),
+    Usage(Box<WithServer<usage::Usage>>),
     /// Show the devices: lanes, queue, memory, graphs, and what a GPU would need
     Devices(WithServer<devices::Devices>),
     /// Show who uses the devices, live

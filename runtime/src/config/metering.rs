@@ -20,7 +20,7 @@ pub struct MeteringConfig {
     /// How often records are added to the sums in the database.
     #[serde(with = "span")]
     pub flush_interval: Duration,
-    /// How long records are kept. Sums are kept for longer.
+    /// How long records are kept. Sums stay.
     #[serde(with = "span")]
     pub keep: Duration,
     /// The most bytes of the usage log.

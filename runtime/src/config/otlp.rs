@@ -41,6 +41,9 @@ pub struct OtlpConfig {
     /// How long a stop waits for what is still to be sent.
     #[serde(with = "span")]
     pub flush_timeout: Duration,
+    /// How often metrics are sent.
+    #[serde(with = "span")]
+    pub metrics_interval: Duration,
     /// How long what is to be sent waits for more.
     #[serde(with = "span")]
     pub delay: Duration,
@@ -105,6 +108,7 @@ impl Default for OtlpConfig {
             timeout: Duration::from_secs(10),
             retry_for: Duration::from_secs(60),
             flush_timeout: Duration::from_secs(5),
+            metrics_interval: Duration::from_secs(60),
             delay: Duration::from_secs(1),
             queue: some(8192),
             queue_bytes: Size::mib(32),
@@ -214,8 +218,9 @@ impl OtlpConfig {
         if !(0.0..=1.0).contains(&self.sample_ratio) {
             return Err(format!("otlp.sample_ratio is {}; it must be 0 to 1", self.sample_ratio));
         }
-        if self.timeout.is_zero() || self.delay.is_zero() {
-            return Err("otlp.timeout and otlp.delay must be more than nothing".to_owned());
+        if self.timeout.is_zero() || self.delay.is_zero() || self.metrics_interval.is_zero() {
+            let spans = "otlp.timeout, otlp.delay and otlp.metrics_interval";
+            return Err(format!("{spans} must be more than nothing"));
         }
         for (setting, endpoint) in [
             ("endpoint", &self.endpoint),

@@ -190,11 +190,7 @@ async fn whole<T: Send + 'static>(
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> Result<Response, Problem> {
-    node.telemetry.budgets(node.budgets.over(node.clock()));
-    let text = node
-        .telemetry
-        .text(&node.service.stats(), &node.memory)
-        .map_err(|error| Problem::internal(&error.into()))?;
+    let text = node.metrics().map_err(|error| Problem::internal(&error.into()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

@@ -19,18 +19,15 @@ macro_rules! quantities {
         /// A quantity, by the name of its field.
         pub struct Quantity {
             pub name: &'static str,
-            /// Whether it is of a device, and not of a call as a whole.
-            pub is_of_devices: bool,
             /// Whether of two the larger one is kept; all others are added up.
             pub is_a_peak: bool,
         }
 
         /// All of them, in the order of [`Sums::values`].
         pub const QUANTITIES: [Quantity; quantities!(@count $($call)* $($used)*)] = [
-            $(Quantity { name: stringify!($call), is_of_devices: false, is_a_peak: false },)*
+            $(Quantity { name: stringify!($call), is_a_peak: false },)*
             $(Quantity {
                 name: stringify!($used),
-                is_of_devices: true,
                 is_a_peak: quantities!(@peak $way),
             },)*
         ];
@@ -185,7 +182,8 @@ mod tests {
             (serde_json::to_value(&record).unwrap(), serde_json::to_value(&record.uses[0]).unwrap());
         for (quantity, value) in QUANTITIES.iter().zip(sums.values()) {
             let field = if quantity.name == "lane_queue_ns" { "queue_ns" } else { quantity.name };
-            let said = if quantity.is_of_devices { &used[field] } else { &call[field] };
+            let of_call = &call[quantity.name];
+            let said = if of_call.is_u64() { of_call } else { &used[field] };
             assert_eq!(*said, value, "{}", quantity.name);
         }
         // Whatever a record has that is a number and no name is one of these.

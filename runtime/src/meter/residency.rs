@@ -12,11 +12,14 @@ use weir_gpu::{DeviceStats, Held, SYSTEM};
 use super::bill::whole;
 use super::record::{Kind, Record, Use};
 
+/// A tenant, a device and a model.
+type Place = (Arc<str>, Arc<str>, Arc<str>);
+
 /// What is not in a record yet.
 #[derive(Default)]
 pub struct Residency {
     /// Bytes × nanoseconds, by tenant, device and model.
-    held: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), u128>,
+    held: BTreeMap<Place, u128>,
     /// The same of what is kept free, by device. The system's.
     kept_free: BTreeMap<Arc<str>, u128>,
     /// Device time that has been in a record, by device.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-pub use super::quantities::{QUANTITIES, Quantity, Sums};
+pub use super::quantities::{QUANTITIES, Sums};
 use super::record::{Kind, Outcome, Record, Use};
 
 /// Milliseconds of an hour.
@@ -152,6 +152,7 @@ impl Totals {
     }
 
     /// Adds all of another's.
+    #[cfg(test)]
     pub fn merge(&mut self, other: Self) {
         if self.0.is_empty() {
             *self = other;
@@ -168,11 +169,8 @@ impl Totals {
         std::mem::take(self)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// How many keys there are.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -276,7 +274,7 @@ pub mod tests {
             whole.add(&record);
         }
         let taken = totals.take();
-        assert!(totals.is_empty());
+        assert_eq!(totals.len(), 0);
         for record in [call("t", 5, 2), call("v", 6, 0)] {
             totals.add(&record);
             whole.add(&record);

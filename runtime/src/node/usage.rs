@@ -1,9 +1,11 @@
-//! What goes into usage records beside the calls' own: what calls use after theirs, and what stays in devices' memory.
+//! What goes into usage records beside the calls' own: what calls use after theirs, and what stays in devices' memory. And all
+//! metrics.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Node;
+use crate::otlp::openmetrics;
 
 /// How long the last calls' sandboxes have to end when the server has stopped.
 const LAST: Duration = Duration::from_secs(1);
@@ -23,6 +25,31 @@ impl Node {
         for mut record in records {
             // What the disk does not take now is held, and written when it does.
             let _ = self.meter.record(&mut record);
+        }
+    }
+
+    /// All metrics, as Prometheus text.
+    ///
+    /// # Errors
+    /// None in practice: the text is written to memory.
+    pub fn metrics(&self) -> Result<String, std::fmt::Error> {
+        self.telemetry.budgets(self.budgets.over(self.clock()));
+        let counts = self.exporter.as_ref().map(|exporter| Arc::clone(exporter.counts())).unwrap_or_default();
+        self.telemetry.health(&self.meter.stats(), &counts);
+        self.telemetry.text(&self.service.stats(), &self.memory)
+    }
+
+    /// Has all metrics sent, for as long as it is polled.
+    pub async fn send_metrics(&self) {
+        let since = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let nanos = |at| u64::try_from(since(at)).unwrap_or(u64::MAX);
+        let start = nanos(SystemTime::now());
+        let Some(exporter) = self.exporter.as_ref().filter(|exporter| exporter.has_metrics()) else { return };
+        loop {
+            tokio::time::sleep(self.settings().otlp.metrics_interval).await;
+            if let Ok(text) = self.metrics() {
+                exporter.metrics(openmetrics::metrics(&text, start, nanos(SystemTime::now())));
+            }
         }
     }
 

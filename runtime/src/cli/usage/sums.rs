@@ -64,20 +64,18 @@ impl Sums {
             return Ok(());
         }
         query.push(("limit", "1000".to_owned()));
-        let (mut rows, mut answer) = (Vec::new(), Value::Null);
-        let mut after = None;
-        loop {
+        let (mut rows, mut after) = (Vec::new(), None);
+        let mut answer = loop {
             let asked = query.iter().cloned().chain(after.map(|after| ("after", after)));
             let asked: Vec<_> = asked.collect();
             let request = context.client.request(Method::GET, "/v1/usage").query(&asked);
             let page = context.client.json(request).await?;
             rows.extend(page.at("rows").as_array().into_iter().flatten().cloned());
             after = page.at("next").as_str().map(str::to_owned);
-            answer = page;
             if after.is_none() {
-                break;
+                break page;
             }
-        }
+        };
         if context.json {
             if let Some(answer) = answer.as_object_mut() {
                 answer.insert("rows".to_owned(), rows.into());

@@ -247,6 +247,7 @@ impl Ledger {
     }
 
     /// The newest record of a tenant.
+    #[cfg(test)]
     pub fn head(&self, tenant: &str) -> Option<Head> {
         self.heads.get(tenant).copied()
     }

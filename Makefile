@@ -76,6 +76,7 @@ lint: target models
 	for workspace in sdk/rust examples tests/guests; do \
 	  $(CARGO) fmt --all --check --manifest-path $$workspace/Cargo.toml || exit 1; done
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+	sh scripts/check-observability.sh
 	for workspace in sdk/rust examples tests/guests; do \
 	  $(CARGO) clippy --release --locked --target wasm32-wasip2 --manifest-path $$workspace/Cargo.toml -- -D warnings || exit 1; done
 

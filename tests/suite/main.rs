@@ -18,6 +18,7 @@ mod limits;
 mod metering;
 mod mistakes;
 mod models;
+mod observability;
 mod openapi;
 mod policy;
 mod preparation;

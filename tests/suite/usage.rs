@@ -77,7 +77,31 @@ async fn sums_are_those_of_the_records_and_each_tenant_sees_its_own() {
         assert_eq!(found["records"][0]["record"]["id"], id);
     }
 
+    // With costs: what has a price.
+    let card = json!({
+        "currency": "EUR", "effective_from": hour, "prices": { "calls": { "million_calls": "2.5" }, "devices": {} },
+    });
+    let set = server.request(Method::PUT, "/v1/rate-cards/default").bearer_auth(key).json(&card);
+    let set = server.send(set).await;
+    assert!([200, 201].contains(&set.status), "{}", set.text());
+    let focus = used(server, key, "other", "?format=focus").await.text();
+    let lines: Vec<Vec<&str>> = focus.lines().map(|line| line.split(',').collect()).collect();
+    let column = |name: &str| lines[0].iter().position(|column| *column == name).unwrap();
+    assert_eq!(lines.len(), 2, "{focus}");
+    for (name, value) in [
+        ("BilledCost", "0.000005"),
+        ("BillingCurrency", "EUR"),
+        ("ConsumedQuantity", "0.000002"),
+        ("ConsumedUnit", "million_calls"),
+        ("ListUnitPrice", "2.5"),
+        ("ResourceId", "hello"),
+        ("SubAccountId", "other"),
+    ] {
+        assert_eq!(lines[1][column(name)], value, "{name}");
+    }
+
     for (query, says) in [
+        ("?format=focus&by=function", "leave out by"),
         ("?by=colour", "`colour`"),
         ("?from=yesterday", "`yesterday`"),
         ("?from=2026-12-03T00:00:00Z&to=2026-12-02T00:00:00Z", "not after"),

@@ -16,7 +16,9 @@ use super::problem::{Code, Problem};
 use super::query::{Asked, PageLimit};
 use crate::access::Principal;
 use crate::meter::find::{Found, Wish};
+use crate::meter::focus::{Focus, Usage};
 use crate::meter::ledger::Position;
+use crate::meter::money::Hour;
 use crate::meter::query::{self, BY_MINUTE, Bucket, Dimension, Unanswered, month_of};
 use crate::meter::record::{Kind, Outcome, Record, Use};
 use crate::meter::totals::{HOUR, QUANTITIES, Sums};
@@ -63,6 +65,9 @@ pub enum TableFormat {
     Json,
     /// All rows at once.
     Csv,
+    /// What was used with its costs, in the columns of the FinOps Open Cost and Usage Specification, as CSV: by function, device and
+    /// model, and by the month if no `bucket` says otherwise.
+    Focus,
 }
 
 /// Sums of usage.
@@ -163,6 +168,9 @@ pub async fn sums(
     }
     let tenant = whose(&node, &principal, &headers)?;
     let by = query.by.as_deref().map_or(Ok(Vec::new()), dimensions)?;
+    if let TableFormat::Focus = query.format {
+        return costs(&node, query, tenant, (from, to)).await;
+    }
     let UsageQuery { function, model, key, class, outcome, device, bucket, limit, after, format, .. } = query;
     let wish = Wish {
         from,
@@ -193,6 +201,39 @@ pub async fn sums(
     };
     let rows = rows.into_iter().map(row).collect();
     Ok(Json(UsageView { tenant, from: shown(from), to: shown(to), rows, next }).into_response())
+}
+
+/// What was used with its costs. Prices hold by the hour.
+async fn costs(
+    node: &Node,
+    query: UsageQuery,
+    tenant: Option<String>,
+    (from, to): (u64, u64),
+) -> Result<Response, Problem> {
+    if query.by.is_some() || query.bucket == Some(Bucket::Minute) {
+        return Err(invalid(
+            "format=focus has rows of its own: leave out by, and name a bucket of an hour or more".to_owned(),
+        ));
+    }
+    let UsageQuery { function, model, key, class, outcome, device, bucket, .. } = query;
+    let wish = Wish { from, to, tenant, function, model, key, class, outcome, device, ..Wish::default() };
+    let by =
+        [Dimension::Tenant, Dimension::Function, Dimension::Device, Dimension::Model, Dimension::Outcome];
+    let hourly = query::Asked { wish, by: by.to_vec(), bucket: Some(Bucket::Hour) };
+    node.record_rest();
+    let rows = node.meter.usage(&node.store, &hourly).await?;
+    let (bucket, mut focus) = (bucket.unwrap_or(Bucket::Month), Focus::default());
+    for query::Row { start, by, sums } in &rows {
+        let [tenant, function, device, model, outcome] = by.as_slice() else { continue };
+        let hour = Hour::of(*start);
+        // As invoices have it: calls that were refused are free.
+        let calls = if outcome == Outcome::Refused.name() { 0 } else { sums.calls };
+        let sums = &Sums { calls, ..*sums };
+        let usage = Usage { hour, tenant, function, device, model, sums };
+        focus.add(bucket.start(*start), &usage, &node.money.tariff(tenant));
+    }
+    let table = focus.csv(|start| bucket.end(start), shown).map_err(|error| Problem::internal(&error))?;
+    Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], table).into_response())
 }
 
 fn table(by: &[Dimension], rows: &[query::Row]) -> anyhow::Result<String> {

@@ -13,6 +13,7 @@ pub mod bill;
 mod book;
 pub mod clock;
 pub mod find;
+pub mod focus;
 mod health;
 mod keeping;
 pub mod ledger;

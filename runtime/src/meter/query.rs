@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use time::{Date, OffsetDateTime, Time};
 
 use super::Meter;
 use super::find::{Wish, find};
 use super::ledger::Position;
+use super::money::{Hour, Month};
 use super::totals::{HOUR, Key, Sums, Totals};
 use crate::store::{Enough, Store, StoreError, UsageSearch};
 
@@ -92,7 +92,7 @@ pub enum Bucket {
 
 impl Bucket {
     /// Where the span begins that a moment is in. Both are milliseconds since 1970.
-    fn start(self, moment: u64) -> u64 {
+    pub fn start(self, moment: u64) -> u64 {
         const MINUTE: u64 = 60_000;
         match self {
             Self::Minute => moment / MINUTE * MINUTE,
@@ -101,16 +101,21 @@ impl Bucket {
             Self::Month => month_of(moment),
         }
     }
+
+    /// Where the span ends that begins there.
+    pub fn end(self, start: u64) -> u64 {
+        match self {
+            Self::Minute => start + 60_000,
+            Self::Hour => start + HOUR,
+            Self::Day => start + 24 * HOUR,
+            Self::Month => Month::of(Hour::of(start)).end().millis(),
+        }
+    }
 }
 
 /// Where the month begins that a moment is in. Both are milliseconds since 1970.
 pub fn month_of(moment: u64) -> u64 {
-    let seconds = i64::try_from(moment / 1000).unwrap_or(i64::MAX);
-    let first = OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|at| {
-        let first = Date::from_calendar_date(at.year(), at.month(), 1).ok()?;
-        u64::try_from(first.with_time(Time::MIDNIGHT).assume_utc().unix_timestamp()).ok()
-    });
-    first.unwrap_or(0) * 1000
+    Month::of(Hour::of(moment)).start().millis()
 }
 
 /// What is asked for.

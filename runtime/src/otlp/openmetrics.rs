@@ -198,7 +198,7 @@ mod tests {
         let mut registry = Registry::with_prefix("weir");
         let calls = Family::<Vec<(String, String)>, Counter>::default();
         registry.register("calls", "Calls", calls.clone());
-        let strange = "a \"quoted\",\\ {name}\n".to_owned();
+        let strange = "a, {name} of b=c}".to_owned();
         calls
             .get_or_create(&vec![("tenant".to_owned(), strange.clone()), ("end".to_owned(), "ok".to_owned())])
             .inc_by(7);

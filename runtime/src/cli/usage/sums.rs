@@ -22,7 +22,7 @@ pub struct Sums {
     /// Summed up by spans of time, in UTC
     #[arg(long)]
     bucket: Option<Bucket>,
-    /// As a table, as CSV with all quantities, or as JSON, one row a line
+    /// As a table, as CSV with all quantities, as JSON, one row a line, or with costs in the columns of FOCUS
     #[arg(long, default_value = "table")]
     format: Format,
     /// Bars of one quantity: calls, device_ns, guest_cpu_ns, …
@@ -43,6 +43,7 @@ enum Format {
     Table,
     Csv,
     Jsonl,
+    Focus,
 }
 
 impl Sums {
@@ -52,8 +53,13 @@ impl Sums {
         if let Some(bucket) = self.bucket.and_then(|bucket| bucket.to_possible_value()) {
             query.push(("bucket", bucket.get_name().to_owned()));
         }
-        if self.format == Format::Csv {
-            query.push(("format", "csv".to_owned()));
+        let as_csv = match self.format {
+            Format::Csv => Some("csv"),
+            Format::Focus => Some("focus"),
+            Format::Table | Format::Jsonl => None,
+        };
+        if let Some(format) = as_csv {
+            query.push(("format", format.to_owned()));
             let request = context.client.request(Method::GET, "/v1/usage").query(&query);
             let response = context.client.send(request).await?;
             if !response.status().is_success() {

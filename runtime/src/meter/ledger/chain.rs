@@ -15,6 +15,7 @@ pub type Heads = HashMap<Arc<str>, Head>;
 
 /// Where a tenant's chain is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Head {
     /// The number of its newest record: records are numbered from 1, without a gap.
     pub seq: u64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::json;
-use weir_tests::{Server, guests};
+use weir_tests::{Server, guests, onnx};
 
 fn file(path: &str) -> String {
     std::fs::read_to_string(weir_tests::root().join(path)).unwrap()
@@ -20,8 +20,15 @@ async fn alerts_and_dashboard_are_about_metrics_that_there_are() {
     let server = Server::start().await;
     assert_eq!(server.deploy("hello", guests::HELLO, json!({})).await.status, 201);
     assert_eq!(server.call("hello", "/", vec![]).await.status, 200);
+    // What has labels is only seen once it has happened: an inference, and a limit.
+    assert_eq!(server.put_model("m", onnx::perceptron(64, 1, 1)).await.status, 201);
+    assert_eq!(server.deploy("nn", guests::NN, json!({ "models": ["m"] })).await.status, 201);
+    let inferred = server.call("nn", "/raw?model=m&input=x0&type=fp32&shape=1,64", vec![0; 256]).await;
+    assert_eq!(inferred.status, 200, "{}", inferred.text());
+    let limits = json!({ "limits": { "request_bytes": 1 } });
+    assert_eq!(server.deploy("small", guests::HELLO, limits).await.status, 201);
+    assert!(server.call("small", "/", vec![0; 9]).await.status >= 400);
     let text = server.get("/metrics").await.text();
-    // What has labels is only seen once it has happened; its family is there before.
     let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let mut known = BTreeSet::new();
     for (family, kind) in families {

@@ -51,7 +51,7 @@ async fn sums_are_those_of_the_records_and_each_tenant_sees_its_own() {
     }
 
     // A tenant's own key sees its own, whatever it asks for.
-    let admin = operator.makes(server, json!({ "tenant": "acme", "role": "admin" })).await;
+    let admin = operator.meaning("acme").makes(server, json!({ "role": "admin" })).await;
     let mine = admin.key.as_deref().unwrap();
     let own = used(server, mine, "", "?by=tenant").await;
     assert_eq!(own.json["tenant"], "acme");

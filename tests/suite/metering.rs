@@ -5,54 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Method;
-use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use weir::config::Settings;
-use weir_tests::{Answer, Process, Server, guests, onnx, usage};
+use weir_tests::{Answer, Process, guests, onnx, usage};
+
+use crate::quotas::Two;
 
 const WIDTH: i64 = 64;
 
-/// A server whose operator asks for its tenants.
-pub struct Metered {
-    pub server: Server,
-    pub key: String,
-}
-
-impl Metered {
-    pub async fn start(change: impl FnOnce(&mut Settings)) -> Self {
-        let (server, key) = Server::with_keys_and(change).await;
-        Self { server, key }
-    }
-
-    fn request(&self, tenant: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
-        self.server.request(method, path).bearer_auth(&self.key).header("weir-tenant", tenant)
-    }
-
-    async fn put(&self, tenant: &str, path: &str, body: Value) {
-        let answer = self.server.send(self.request(tenant, Method::PUT, path).json(&body)).await;
-        assert!([200, 201].contains(&answer.status), "{}", answer.text());
-    }
-
-    pub async fn tenant(&self, tenant: &str, share: Value) {
-        self.put(tenant, &format!("/v1/tenants/{tenant}"), share).await;
-    }
-
+impl Two {
     async fn model(&self, tenant: &str, name: &str, bytes: Vec<u8>, config: Value) {
-        let put = self.request(tenant, Method::PUT, &format!("/v1/models/{name}?format=onnx")).body(bytes);
-        assert_eq!(self.server.send(put).await.status, 201);
-        self.put(tenant, &format!("/v1/models/{name}/config"), config).await;
+        assert_eq!(self.put_model(tenant, name, bytes).await.status, 201);
+        let config = self.request(tenant, Method::PUT, &format!("/v1/models/{name}/config")).json(&config);
+        let answer = self.server.send(config).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
-    pub async fn deploy(&self, tenant: &str, name: &str, component: &str, config: Value) {
-        let bytes = std::fs::read(component).unwrap();
-        let form = Form::new().text("config", config.to_string()).part("component", Part::bytes(bytes));
-        let path = format!("/v1/functions/{name}/revisions");
-        let answer = self.server.send(self.request(tenant, Method::POST, &path).multipart(form)).await;
-        assert_eq!(answer.status, 201, "{}", answer.text());
-    }
-
-    pub async fn call(&self, tenant: &str, function: &str, path: &str, body: Vec<u8>) -> Answer {
+    pub async fn post(&self, tenant: &str, function: &str, path: &str, body: Vec<u8>) -> Answer {
         let path = format!("/fn/{tenant}/{function}{path}");
         self.server.send(self.request(tenant, Method::POST, &path).body(body)).await
     }
@@ -60,7 +29,7 @@ impl Metered {
     /// Runs a model on rows of zeros.
     async fn infer(&self, tenant: &str, model: &str, rows: usize) -> Answer {
         let path = format!("/raw?model={model}&input=x0&type=fp32&shape={rows},{WIDTH}");
-        self.call(tenant, "nn", &path, vec![0; rows * WIDTH as usize * 4]).await
+        self.post(tenant, "nn", &path, vec![0; rows * WIDTH as usize * 4]).await
     }
 }
 
@@ -82,14 +51,14 @@ fn of<'a>(records: &'a [Value], answer: &Answer) -> &'a Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_says_what_a_call_used_and_adds_up() {
-    let metered = Metered::start(|_| {}).await;
-    metered.tenant("acme", json!({})).await;
-    metered.model("acme", "m", onnx::perceptron(WIDTH, 1, 1), json!({})).await;
-    metered.deploy("acme", "nn", guests::NN, json!({ "models": ["m"], "class": "batch" })).await;
-    let cold = metered.infer("acme", "m", 2).await;
-    let warm = metered.infer("acme", "m", 3).await;
+    let two = Two::start(|_| {}).await;
+    two.set("acme", json!({})).await;
+    two.model("acme", "m", onnx::perceptron(WIDTH, 1, 1), json!({})).await;
+    two.deploys("acme", "nn", guests::NN, json!({ "models": ["m"], "class": "batch" })).await;
+    let cold = two.infer("acme", "m", 2).await;
+    let warm = two.infer("acme", "m", 3).await;
     assert_eq!((cold.status, warm.status), (200, 200), "{}", cold.text());
-    let data = metered.server.stop().await;
+    let data = two.stop().await;
     let records = usage::records(data.path());
     assert_eq!(calls(&records).len(), 2);
     for (answer, rows, is_cold) in [(&cold, 2, true), (&warm, 3, false)] {
@@ -134,26 +103,25 @@ async fn a_record_says_what_a_call_used_and_adds_up() {
 /// Every end that a call can have has one record, with what the client was told.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_end_has_its_record() {
-    let metered = Metered::start(|_| {}).await;
-    metered.tenant("acme", json!({})).await;
+    let two = Two::start(|_| {}).await;
+    two.set("acme", json!({})).await;
     let limits = json!({ "cpu_time": "200ms" });
-    metered
-        .deploy("acme", "trouble", guests::TROUBLE, json!({ "limits": limits, "request_timeout": "1s" }))
+    two.deploys("acme", "trouble", guests::TROUBLE, json!({ "limits": limits, "request_timeout": "1s" }))
         .await;
-    metered.deploy("acme", "hello", guests::HELLO, json!({ "calls_per_second": 1, "call_burst": 2 })).await;
+    two.deploys("acme", "hello", guests::HELLO, json!({ "calls_per_second": 1, "call_burst": 2 })).await;
     let mut told = vec![];
     for path in ["/log", "/trap", "/spin", "/sleep"] {
-        told.push(metered.call("acme", "trouble", path, vec![]).await);
+        told.push(two.post("acme", "trouble", path, vec![]).await);
     }
-    let gone = metered.request("acme", Method::GET, "/fn/acme/trouble/sleep");
+    let gone = two.request("acme", Method::GET, "/fn/acme/trouble/sleep");
     assert!(gone.timeout(Duration::from_millis(300)).send().await.is_err());
     let mut refused = 0;
     for _ in 0..10 {
-        let answer = metered.call("acme", "hello", "/", vec![]).await;
+        let answer = two.post("acme", "hello", "/", vec![]).await;
         refused += u64::from(answer.status == 429);
     }
     assert!(refused >= 5);
-    let data = metered.server.stop().await;
+    let data = two.stop().await;
     let records = usage::records(data.path());
     let ends: Vec<(String, u64, String)> = told
         .iter()
@@ -184,29 +152,26 @@ async fn every_end_has_its_record() {
 async fn the_sum_over_tenants_and_system_is_what_the_lanes_measured() {
     const TENANTS: usize = 8;
     let seconds = std::env::var("WEIR_METER_SECONDS").map_or(4, |seconds| seconds.parse().unwrap());
-    let metered = Metered::start(|settings| {
+    let two = Two::start(|settings| {
         settings.metering.flush_interval = Duration::from_millis(200);
         settings.cpu.memory = Some(weir::units::Size::bytes(100 << 10));
     })
     .await;
-    metered.tenant("t0", json!({})).await;
+    two.set("t0", json!({})).await;
     let batched = json!({ "visibility": "public", "max_batch": 8, "max_queue_delay": "2ms", "preferred_batch_sizes": [4, 8], "padding": true });
-    metered.model("t0", "shared", onnx::perceptron(WIDTH, 1, 1), batched).await;
+    two.model("t0", "shared", onnx::perceptron(WIDTH, 1, 1), batched).await;
     for tenant in 0..TENANTS {
         let name = format!("t{tenant}");
-        metered.tenant(&name, json!({})).await;
-        metered
-            .model(&name, "own", onnx::perceptron(WIDTH, 1, 7 + tenant as u64), json!({ "keep_alive": "1s" }))
+        two.set(&name, json!({})).await;
+        two.model(&name, "own", onnx::perceptron(WIDTH, 1, 7 + tenant as u64), json!({ "keep_alive": "1s" }))
             .await;
-        metered
-            .deploy(&name, "nn", guests::NN, json!({ "models": ["own", "shared"], "idle_timeout": "500ms" }))
+        two.deploys(&name, "nn", guests::NN, json!({ "models": ["own", "shared"], "idle_timeout": "500ms" }))
             .await;
     }
-    let metered = Arc::new(metered);
     let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
     let mut callers = JoinSet::new();
     for caller in 0..2 * TENANTS {
-        let metered = Arc::clone(&metered);
+        let two = Arc::clone(&two);
         callers.spawn(async move {
             let (tenant, mut answers) = (format!("t{}", caller % TENANTS), HashMap::<String, u64>::new());
             let mut random = fastrand::Rng::with_seed(caller as u64);
@@ -217,21 +182,21 @@ async fn the_sum_over_tenants_and_system_is_what_the_lanes_measured() {
                     // A shape that does not fit.
                     0 => {
                         let path = format!("/raw?model={model}&input=x0&type=fp32&shape=1,3");
-                        metered.call(&tenant, "nn", &path, vec![0; 12]).await.status.to_string()
+                        two.post(&tenant, "nn", &path, vec![0; 12]).await.status.to_string()
                     }
                     // One who leaves.
                     1 => {
                         let path = format!(
                             "/fn/{tenant}/nn/raw?model={model}&input=x0&type=fp32&shape={rows},{WIDTH}"
                         );
-                        let call = metered.request(&tenant, Method::POST, &path).body(vec![0; rows * 256]);
+                        let call = two.request(&tenant, Method::POST, &path).body(vec![0; rows * 256]);
                         let patience = Duration::from_micros(random.u64(0..3000));
                         match call.timeout(patience).send().await {
                             Ok(_) => "in time".to_owned(),
                             Err(_) => "left".to_owned(),
                         }
                     }
-                    _ => metered.infer(&tenant, model, rows).await.status.to_string(),
+                    _ => two.infer(&tenant, model, rows).await.status.to_string(),
                 };
                 *answers.entry(status).or_default() += 1;
             }
@@ -244,9 +209,8 @@ async fn the_sum_over_tenants_and_system_is_what_the_lanes_measured() {
             *answers.entry(status).or_default() += count;
         }
     }
-    let Ok(metered) = Arc::try_unwrap(metered) else { panic!("nobody calls any more") };
-    let devices = metered.server.devices.clone();
-    let data = metered.server.stop().await;
+    let devices = two.server.devices.clone();
+    let data = two.stop().await;
     let records = usage::records(data.path());
     // What stays in memory after the last record.
     let left: u128 = devices.take_held().iter().map(|held| held.byte_ns).sum();

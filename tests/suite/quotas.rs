@@ -12,13 +12,13 @@ use weir::config::Settings;
 use weir_tests::{Answer, Server, guests, onnx, until};
 
 /// A server with tenants `acme` and `other`, and its operator's key.
-struct Two {
-    server: Server,
-    key: String,
+pub struct Two {
+    pub server: Server,
+    pub key: String,
 }
 
 impl Two {
-    async fn start(change: impl FnOnce(&mut Settings)) -> Arc<Self> {
+    pub async fn start(change: impl FnOnce(&mut Settings)) -> Arc<Self> {
         let (server, key) = Server::with_keys_and(change).await;
         let two = Self { server, key };
         two.set("acme", json!({})).await;
@@ -26,12 +26,18 @@ impl Two {
         Arc::new(two)
     }
 
-    fn request(&self, tenant: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
+    /// Stops it, when nobody else has it any more.
+    pub async fn stop(self: Arc<Self>) -> Arc<tempfile::TempDir> {
+        let Ok(two) = Arc::try_unwrap(self) else { panic!("somebody still has it") };
+        two.server.stop().await
+    }
+
+    pub fn request(&self, tenant: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.server.request(method, path).bearer_auth(&self.key).header("weir-tenant", tenant)
     }
 
     /// Sets what a tenant may have, in place of what was set before.
-    async fn set(&self, tenant: &str, share: Value) {
+    pub async fn set(&self, tenant: &str, share: Value) {
         let set = self.try_set(tenant, share).await;
         assert!([200, 201].contains(&set.status), "{}", set.text());
     }
@@ -53,12 +59,12 @@ impl Two {
         self.server.send(self.request(tenant, Method::POST, &path).multipart(form)).await
     }
 
-    async fn deploys(&self, tenant: &str, name: &str, component: &str, config: Value) {
+    pub async fn deploys(&self, tenant: &str, name: &str, component: &str, config: Value) {
         let deployed = self.deploy(tenant, name, component, config).await;
         assert_eq!(deployed.status, 201, "{}", deployed.text());
     }
 
-    async fn put_model(&self, tenant: &str, name: &str, bytes: Vec<u8>) -> Answer {
+    pub async fn put_model(&self, tenant: &str, name: &str, bytes: Vec<u8>) -> Answer {
         let path = format!("/v1/models/{name}?format=onnx");
         self.server.send(self.request(tenant, Method::PUT, &path).body(bytes)).await
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_tests::{Answer, Process, Server, guests, onnx, until, usage};
 
 use crate::access::Who;
-use crate::metering::Metered;
+use crate::quotas::Two;
 
 const WIDTH: i64 = 64;
 
@@ -17,16 +17,16 @@ async fn used(server: &Server, key: &str, tenant: &str, query: &str) -> Answer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sums_are_those_of_the_records_and_each_tenant_sees_its_own() {
-    let metered = Metered::start(|_| {}).await;
+    let two = Two::start(|_| {}).await;
     for (tenant, calls) in [("acme", 3), ("other", 2)] {
-        metered.tenant(tenant, json!({})).await;
-        metered.deploy(tenant, "hello", guests::HELLO, json!({})).await;
+        two.set(tenant, json!({})).await;
+        two.deploys(tenant, "hello", guests::HELLO, json!({})).await;
         for _ in 0..calls {
-            assert_eq!(metered.call(tenant, "hello", "/", b"12345".to_vec()).await.status, 200);
+            assert_eq!(two.post(tenant, "hello", "/", b"12345".to_vec()).await.status, 200);
         }
     }
-    let (server, operator) = (&metered.server, Who::with(&metered.key));
-    let key = metered.key.as_str();
+    let (server, operator) = (&two.server, Who::with(&two.key));
+    let key = two.key.as_str();
     let all = used(server, key, "", "?by=tenant,function,outcome").await;
     assert_eq!(all.status, 200, "{}", all.text());
     let calls: Vec<(Value, Value)> = all.json["rows"]
@@ -114,7 +114,7 @@ async fn sums_are_those_of_the_records_and_each_tenant_sees_its_own() {
         assert_eq!((refused.status, refused.code()), (400, "invalid_request"), "{query}: {}", refused.text());
         assert!(refused.text().contains(says), "{query}: {}", refused.text());
     }
-    metered.server.stop().await;
+    two.stop().await;
 }
 
 /// The command line: a table, bars, CSV, an export, and what verifies it.

@@ -3,15 +3,16 @@
 //! All devices are shared by the same rules. What makes a GPU another device is that it has memory of its own, into which
 //! a model goes from host memory, and that it is only called on threads of its own.
 
+mod config;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod probe;
 mod reserves;
+mod stats;
 #[cfg(test)]
 mod tests;
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,7 @@ use crate::error::nanos;
 use crate::examine::{Examiner, Report};
 use crate::job::{Run, Waiter};
 use crate::model::{ModelPolicy, ModelSource};
-use crate::quota::{Kind, Ledger, LedgerStats};
+use crate::quota::{Kind, Ledger};
 use crate::residency::{Form, Held, Hold, Key, Residency, Resident, Tier};
 use crate::ride::Passenger;
 use crate::sched::batch::Filling;
@@ -39,7 +40,10 @@ use crate::service::DeviceConfig;
 use crate::tab::Tab;
 use crate::tensor::Tensor;
 
+pub use config::GpuConfig;
 pub use probe::{GpuFolders, GpuPart, gpu_parts};
+pub(crate) use stats::Counts;
+pub use stats::{DeviceStats, DriverMemory};
 
 /// How the CPU is called.
 pub(crate) const CPU: &str = "cpu0";
@@ -61,84 +65,6 @@ impl DeviceKind {
             Self::Gpu => "gpu",
         }
     }
-}
-
-/// What the operator may set about the GPU.
-#[derive(Debug, Clone)]
-pub struct GpuConfig {
-    /// Jobs that may run at one time, each on a stream of its own.
-    pub lanes: NonZeroUsize,
-    /// Requests that may wait for it, as [`DeviceConfig::queue`].
-    pub queue: usize,
-    /// The most bytes of its memory; all that is free at the start but a twentieth when absent.
-    pub memory: Option<u64>,
-    /// The most jobs that may have begun and wait to go on. Each holds a thread, a stream and its memory.
-    pub suspended: usize,
-    /// The most operators of a job that the host may be ahead of the device.
-    pub outstanding: NonZeroUsize,
-    /// Only if all parts are in these folders: the driver is not opened otherwise.
-    pub only_with: Option<GpuFolders>,
-}
-
-impl Default for GpuConfig {
-    fn default() -> Self {
-        let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
-        Self {
-            lanes: number(2),
-            queue: 1024,
-            memory: None,
-            suspended: 2,
-            outstanding: number(8),
-            only_with: None,
-        }
-    }
-}
-
-/// A device's load at one moment.
-#[derive(Debug, Clone)]
-pub struct DeviceStats {
-    pub name: String,
-    pub kind: DeviceKind,
-    /// Operators that may run at one time.
-    pub lanes: usize,
-    /// Lanes in use.
-    pub busy: usize,
-    /// Requests waiting for a lane.
-    pub queued: usize,
-    /// The same, by tenant.
-    pub queued_by: Vec<(Arc<str>, usize)>,
-    /// Jobs that have begun and made way for others.
-    pub suspended: usize,
-    /// How often a job has made way.
-    pub suspensions: u64,
-    /// Nanoseconds of device time since the start, by tenant. Of the tenants that have not used it for longest, beyond some
-    /// thousands, nothing is remembered.
-    pub device_time: BTreeMap<Arc<str>, u64>,
-    /// Nanoseconds that its lanes were used since the start, and those of them that are on nobody's [`Tab`].
-    pub used: u64,
-    pub unbilled: u64,
-    /// Nanoseconds of loading graphs and of making them ready for shapes, since the start.
-    pub load_time: u64,
-    /// Its memory, as it is planned.
-    pub memory: LedgerStats,
-    /// The same as its driver counts it, where it has one.
-    pub driver: Option<DriverMemory>,
-    /// Whether it has stopped working.
-    pub failed: bool,
-}
-
-/// A device's memory as its driver counts it, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DriverMemory {
-    pub total: u64,
-    /// In nobody's use.
-    pub free: u64,
-    /// In tensors and constants.
-    pub pool_used: u64,
-    /// In tensors and constants, and kept for such.
-    pub pool_reserved: u64,
-    /// In use when the server had started the device: by the context, streams and libraries, and other processes.
-    pub context: u64,
 }
 
 /// A device with memory and threads of its own.
@@ -200,18 +126,6 @@ struct Made {
     form: Form,
     /// What it was made of, if it needs that on.
     source: Option<Hold>,
-}
-
-/// What is counted of a device.
-pub(crate) struct Counts {
-    pub loads: u64,
-    pub unloads: u64,
-    pub evictions: u64,
-    pub hits: u64,
-    pub failed_loads: u64,
-    pub batches: u64,
-    pub batched: u64,
-    pub operators: u64,
 }
 
 /// What is not the same for all devices.

@@ -1,4 +1,6 @@
 use super::*;
+use crate::backend::{Graph, Shapes};
+use crate::model::ModelSource;
 use std::thread;
 
 use bytes::Bytes;

@@ -15,14 +15,15 @@ use super::guard::meant;
 use super::problem::{Code, Problem};
 use super::query::{Asked, PageLimit};
 use crate::access::Principal;
+use crate::meter::filter::Filter;
 use crate::meter::find::{Found, Wish};
-use crate::meter::focus::{Focus, Usage};
+use crate::meter::focus::Focus;
 use crate::meter::ledger::Position;
-use crate::meter::money::Hour;
 use crate::meter::query::{self, BY_MINUTE, Bucket, Dimension, Unanswered, month_of};
 use crate::meter::record::{Kind, Outcome, Record, Use};
-use crate::meter::totals::{HOUR, QUANTITIES, Sums};
+use crate::meter::totals::{HOUR, Key, QUANTITIES, Sums};
 use crate::node::Node;
+use crate::store::Enough;
 
 /// Where the next part of an answer that is no JSON begins.
 const NEXT: HeaderName = HeaderName::from_static("weir-next");
@@ -172,18 +173,8 @@ pub async fn sums(
         return costs(&node, query, tenant, (from, to)).await;
     }
     let UsageQuery { function, model, key, class, outcome, device, bucket, limit, after, format, .. } = query;
-    let wish = Wish {
-        from,
-        to,
-        tenant: tenant.clone(),
-        function,
-        model,
-        key,
-        class,
-        outcome,
-        device,
-        ..Wish::default()
-    };
+    let filter = Filter { tenant: tenant.clone(), function, key, class, outcome, device, model };
+    let wish = Wish { from, to, filter, ..Wish::default() };
     node.record_rest();
     let rows = node.meter.usage(&node.store, &query::Asked { wish, by: by.clone(), bucket }).await?;
     if let TableFormat::Csv = format {
@@ -216,22 +207,15 @@ async fn costs(
         ));
     }
     let UsageQuery { function, model, key, class, outcome, device, bucket, .. } = query;
-    let wish = Wish { from, to, tenant, function, model, key, class, outcome, device, ..Wish::default() };
-    let by =
-        [Dimension::Tenant, Dimension::Function, Dimension::Device, Dimension::Model, Dimension::Outcome];
-    let hourly = query::Asked { wish, by: by.to_vec(), bucket: Some(Bucket::Hour) };
-    node.record_rest();
-    let rows = node.meter.usage(&node.store, &hourly).await?;
+    let filter = Filter { tenant, function, key, class, outcome, device, model };
+    let wish = Wish { from, to, filter, ..Wish::default() };
     let (bucket, mut focus) = (bucket.unwrap_or(Bucket::Month), Focus::default());
-    for query::Row { start, by, sums } in &rows {
-        let [tenant, function, device, model, outcome] = by.as_slice() else { continue };
-        let hour = Hour::of(*start);
-        // As invoices have it: calls that were refused are free.
-        let calls = if outcome == Outcome::Refused.name() { 0 } else { sums.calls };
-        let sums = &Sums { calls, ..*sums };
-        let usage = Usage { hour, tenant, function, device, model, sums };
-        focus.add(bucket.start(*start), &usage, &node.money.tariff(tenant));
-    }
+    let each = |key: Key, sums: Sums| {
+        focus.add(bucket.start(key.hour * HOUR), &key, &sums, &node.money.tariff(&key.tenant));
+        Enough::No
+    };
+    node.record_rest();
+    node.meter.by_hour(&node.store, &wish, each).await?;
     let table = focus.csv(|start| bucket.end(start), shown).map_err(|error| Problem::internal(&error))?;
     Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], table).into_response())
 }
@@ -326,7 +310,8 @@ pub async fn records(
     let after = query.after.as_deref().map_or(Ok(Position::default()), position)?;
     let RecordQuery { function, model, key, kind, class, outcome, device, id, trace, limit, format, .. } =
         query;
-    let wish = Wish { from, to, tenant, function, key, kind, outcome, class, device, model, id, trace };
+    let filter = Filter { tenant, function, key, class, outcome, device, model };
+    let wish = Wish { from, to, filter, kind, id, trace };
     let part = node.meter.find(wish, after, limit.most()).await?;
     let next = part.next.map(|next| format!("{}-{}", next.segment, next.offset));
     let line = |found: Found| RecordLine { seq: found.seq, hash: found.hash, record: found.text };

@@ -99,7 +99,8 @@ impl LogItem {
     }
 }
 
-fn nanos(time: SystemTime) -> u64 {
+/// Nanoseconds since 1970.
+pub fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

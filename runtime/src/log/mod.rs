@@ -16,7 +16,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::Weir;
 use crate::otlp::Exporter;
-pub(crate) use item::{LogItem, Shipper};
+pub(crate) use item::{LogItem, Shipper, nanos};
 
 /// How the server's log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ use weir_gpu::{Error, Inference, Tab, Used};
 
 use super::record::{Record, Use};
 use super::rest::Rest;
+use crate::function::nanos;
 use crate::sandbox::memory::Account;
 use crate::sandbox::meter::Meter as CpuMeter;
 use crate::trace::recording::{Inference as InferenceSpan, What, variant};
@@ -31,6 +32,9 @@ pub struct Amounts {
     pub guest_cpu_ns: u64,
     pub request_bytes: u64,
     pub egress_bytes: u64,
+    /// How long it waited for lanes, and for jobs that had one.
+    pub queue_ns: u64,
+    pub inference_ns: u64,
     /// Bytes of host memory × nanoseconds.
     pub host_byte_ns: u128,
     pub uses: Vec<Of>,
@@ -39,18 +43,10 @@ pub struct Amounts {
 /// What it has used of one device with one model.
 #[derive(Debug, Default)]
 pub struct Of {
-    pub device: Arc<str>,
-    pub model: Arc<str>,
-    pub inferences: u64,
-    pub failed_inferences: u64,
-    pub queue_ns: u64,
-    /// How long it waited for jobs that had a lane, and for graphs.
-    pub inference_ns: u64,
-    pub startup_ns: u64,
-    pub rows: u64,
-    pub batch_rows: u64,
-    pub padding_rows: u64,
-    pub used: Used,
+    /// But for memory over time.
+    used: Use,
+    /// Bytes of the device's memory × nanoseconds.
+    byte_ns: u128,
 }
 
 /// The sandbox that a call is in.
@@ -109,21 +105,25 @@ impl Bill {
     /// What loading and running a model on a device is written on. What nobody takes of it comes here.
     pub fn tab(self: &Arc<Self>, device: &Arc<str>, model: &Arc<str>) -> Arc<Tab> {
         let (bill, device, model) = (Arc::clone(self), Arc::clone(device), Arc::clone(model));
-        let tab = Tab::new(move |rest| bill.of(&device, &model, |of| of.take_over(rest)));
+        let tab =
+            Tab::new(move |rest| bill.add(|amounts| amounts.of(&device, &model, |of| of.take_over(rest))));
         Arc::new(tab.marked(self.trace.mark()))
     }
 
     /// An inference was answered.
     pub fn inferred(&self, device: &Arc<str>, model: &Arc<str>, inference: &Inference, waited: Duration) {
         let Inference { cost, with, .. } = inference;
-        self.of(device, model, |of| {
-            of.inferences += 1;
-            of.queue_ns += nanos(cost.queued);
-            of.inference_ns += nanos(waited.saturating_sub(cost.queued));
-            of.rows += cost.rows;
-            of.batch_rows += cost.batch;
-            of.padding_rows += cost.padding;
-            of.take_over(cost.used);
+        self.add(|amounts| {
+            amounts.queue_ns += nanos(cost.queued);
+            amounts.inference_ns += nanos(waited.saturating_sub(cost.queued));
+            amounts.of(device, model, |of| {
+                of.used.inferences += 1;
+                of.used.queue_ns += nanos(cost.queued);
+                of.used.rows += cost.rows;
+                of.used.batch_rows += cost.batch;
+                of.used.padding_rows += cost.padding;
+                of.take_over(cost.used);
+            });
         });
         self.ran(device, model, waited, |inference| {
             let own = self.trace.mark();
@@ -139,9 +139,9 @@ impl Bill {
 
     /// An inference was not answered. What it took comes from its tab.
     pub fn failed(&self, device: &Arc<str>, model: &Arc<str>, waited: Duration, error: &Error) {
-        self.of(device, model, |of| {
-            of.failed_inferences += 1;
-            of.inference_ns += nanos(waited);
+        self.add(|amounts| {
+            amounts.inference_ns += nanos(waited);
+            amounts.of(device, model, |of| of.used.failed_inferences += 1);
         });
         self.ran(device, model, waited, |inference| inference.error = Some(variant(error).into()));
     }
@@ -165,25 +165,12 @@ impl Bill {
 
     /// The guest waited for a graph.
     pub fn waited_for_graph(&self, device: &Arc<str>, model: &Arc<str>, waited: Duration) {
-        self.of(device, model, |of| of.startup_ns += nanos(waited));
+        self.add(|amounts| amounts.startup_ns += nanos(waited));
         let now = Instant::now();
         self.trace.waited(now.checked_sub(waited).unwrap_or(now), now, || What::Load {
             device: Arc::clone(device),
             model: Arc::clone(model),
         });
-    }
-
-    fn of(&self, device: &Arc<str>, model: &Arc<str>, write: impl FnOnce(&mut Of)) {
-        let uses = &mut self.state().amounts.uses;
-        let found = uses.iter().position(|of| of.device == *device && of.model == *model);
-        let found = found.unwrap_or_else(|| {
-            let (device, model) = (Arc::clone(device), Arc::clone(model));
-            uses.push(Of { device, model, ..Of::default() });
-            uses.len().saturating_sub(1)
-        });
-        if let Some(of) = uses.get_mut(found) {
-            write(of);
-        }
     }
 
     /// Puts all that is on the bill into a record, which is then not on it any more. Fractions of units stay.
@@ -212,57 +199,39 @@ impl Drop for Bill {
 }
 
 impl Of {
-    fn take_over(&mut self, used: Used) {
-        let mine = &mut self.used;
-        mine.device += used.device;
-        mine.load += used.load;
-        mine.loads += used.loads;
-        mine.operators += used.operators;
-        mine.peak = mine.peak.max(used.peak);
-        mine.byte_ns += used.byte_ns;
-    }
-
-    fn add(&mut self, other: Self) {
-        self.inferences += other.inferences;
-        self.failed_inferences += other.failed_inferences;
-        self.queue_ns += other.queue_ns;
-        self.inference_ns += other.inference_ns;
-        self.startup_ns += other.startup_ns;
-        self.rows += other.rows;
-        self.batch_rows += other.batch_rows;
-        self.padding_rows += other.padding_rows;
-        self.take_over(other.used);
+    fn take_over(&mut self, tab: Used) {
+        let Used { device, load, loads, operators, peak, byte_ns } = tab;
+        self.used.device_ns += device;
+        self.used.load_ns += load;
+        self.used.loads += loads;
+        self.used.operators += operators;
+        self.used.peak_bytes = self.used.peak_bytes.max(peak);
+        self.byte_ns += byte_ns;
     }
 
     /// What of it goes into a record. What stays is less than a byte × millisecond.
     fn take(&mut self) -> Use {
-        let Used { device, load, loads, operators, peak, .. } = self.used;
-        let memory_byte_ms = whole(&mut self.used.byte_ns);
-        let stays = self.used.byte_ns;
-        let record = Use {
-            device: Arc::clone(&self.device),
-            model: Arc::clone(&self.model),
-            inferences: self.inferences,
-            failed_inferences: self.failed_inferences,
-            device_ns: device,
-            queue_ns: self.queue_ns,
-            loads,
-            load_ns: load,
-            operators,
-            peak_bytes: peak,
-            memory_byte_ms,
-            reserved_byte_ms: 0,
-            rows: self.rows,
-            batch_rows: self.batch_rows,
-            padding_rows: self.padding_rows,
-        };
-        let (device, model) = (Arc::clone(&self.device), Arc::clone(&self.model));
-        *self = Self { device, model, used: Used { byte_ns: stays, ..Used::default() }, ..Self::default() };
-        record
+        let nothing = nothing(&self.used.device, &self.used.model);
+        let mut used = std::mem::replace(&mut self.used, nothing);
+        used.memory_byte_ms = whole(&mut self.byte_ns);
+        used
     }
 }
 
 impl Amounts {
+    /// What is used of one device with one model.
+    fn of(&mut self, device: &Arc<str>, model: &Arc<str>, write: impl FnOnce(&mut Of)) {
+        let found = self.uses.iter_mut().find(|of| of.used.device == *device && of.used.model == *model);
+        match found {
+            Some(of) => write(of),
+            None => {
+                let mut of = Of { used: nothing(device, model), byte_ns: 0 };
+                write(&mut of);
+                self.uses.push(of);
+            }
+        }
+    }
+
     /// Adds what another call has left.
     pub fn add(&mut self, other: Self) {
         self.held_ns += other.held_ns;
@@ -273,24 +242,24 @@ impl Amounts {
         self.guest_cpu_ns += other.guest_cpu_ns;
         self.request_bytes += other.request_bytes;
         self.egress_bytes += other.egress_bytes;
+        self.queue_ns += other.queue_ns;
+        self.inference_ns += other.inference_ns;
         self.host_byte_ns += other.host_byte_ns;
-        for of in other.uses {
-            match self.uses.iter_mut().find(|mine| mine.device == of.device && mine.model == of.model) {
-                Some(mine) => mine.add(of),
-                None => self.uses.push(of),
-            }
+        for other in other.uses {
+            self.of(&other.used.device, &other.used.model, |of| {
+                of.used.add(&other.used);
+                of.byte_ns += other.byte_ns;
+            });
         }
     }
 
     /// Moves all whole units into a record.
     pub fn take(&mut self, record: &mut Record) {
         let take = std::mem::take::<u64>;
-        let waits = |of: &Of| [of.queue_ns, of.inference_ns, of.startup_ns];
-        let sum = |[a, b, c]: [u64; 3], [d, e, f]: [u64; 3]| [a + d, b + e, c + f];
-        let [queue, inference, startup] = self.uses.iter().map(waits).fold([0; 3], sum);
         record.held_ns = take(&mut self.held_ns);
-        record.startup_ns = take(&mut self.startup_ns) + startup;
-        (record.queue_ns, record.inference_ns) = (queue, inference);
+        record.startup_ns = take(&mut self.startup_ns);
+        record.queue_ns = take(&mut self.queue_ns);
+        record.inference_ns = take(&mut self.inference_ns);
         record.cold_starts = take(&mut self.cold_starts);
         record.cold_code_ns = take(&mut self.cold_code_ns);
         record.cold_sandbox_ns = take(&mut self.cold_sandbox_ns);
@@ -298,14 +267,14 @@ impl Amounts {
         record.request_bytes = take(&mut self.request_bytes);
         record.egress_bytes = take(&mut self.egress_bytes);
         record.host_memory_byte_ms = whole(&mut self.host_byte_ns);
-        record.uses = self.uses.iter_mut().map(Of::take).filter(|used| !is_nothing(used)).collect();
+        let uses = self.uses.iter_mut().map(Of::take);
+        record.uses = uses.filter(|used| *used != nothing(&used.device, &used.model)).collect();
     }
 }
 
-/// Whether a use says nothing but what it is of.
-fn is_nothing(used: &Use) -> bool {
-    let (device, model) = (Arc::clone(&used.device), Arc::clone(&used.model));
-    *used == Use { device, model, ..Use::default() }
+/// A use that says nothing but what it is of.
+fn nothing(device: &Arc<str>, model: &Arc<str>) -> Use {
+    Use { device: Arc::clone(device), model: Arc::clone(model), ..Use::default() }
 }
 
 /// Takes the whole byte × milliseconds.
@@ -313,8 +282,4 @@ pub fn whole(byte_ns: &mut u128) -> u64 {
     let whole = u64::try_from(*byte_ns / MILLI).unwrap_or(u64::MAX);
     *byte_ns -= u128::from(whole) * MILLI;
     whole
-}
-
-fn nanos(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
+use super::filter::{Filter, is};
 use super::ledger::frame::Bad;
 use super::ledger::read::Reader;
 use super::ledger::{Position, segment};
-use super::record::{Kind, Outcome, Record};
+use super::record::{Kind, Record};
 
 /// The most bytes of the log that are read for one answer.
 const MOST: u64 = 64 << 20;
@@ -18,14 +19,8 @@ pub struct Wish {
     /// Milliseconds since 1970: the first, and the first that is not looked at any more.
     pub from: u64,
     pub to: u64,
-    pub tenant: Option<String>,
-    pub function: Option<String>,
-    pub key: Option<String>,
+    pub filter: Filter,
     pub kind: Option<Kind>,
-    pub outcome: Option<Outcome>,
-    pub class: Option<String>,
-    pub device: Option<String>,
-    pub model: Option<String>,
     pub id: Option<String>,
     pub trace: Option<String>,
 }
@@ -49,24 +44,12 @@ pub struct Part {
 }
 
 impl Wish {
-    /// Whether a record is one of those that are looked for. With a device or a model, it is if it used it.
+    /// Whether a record of this time is one of those that are looked for.
     fn is_met(&self, record: &Record) -> bool {
-        let is = |wanted: &Option<String>, text: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| text.unwrap_or_default() == wanted)
-        };
-        let uses = self.device.is_none() && self.model.is_none()
-            || record
-                .uses
-                .iter()
-                .any(|used| is(&self.device, Some(&used.device)) && is(&self.model, Some(&used.model)));
-        is(&self.function, record.function.as_deref())
-            && is(&self.key, record.key.as_deref())
-            && is(&self.class, record.class.as_deref())
-            && is(&self.id, Some(&record.id))
-            && is(&self.trace, record.trace.as_deref())
+        is(self.id.as_deref(), &record.id)
+            && is(self.trace.as_deref(), record.trace.as_deref().unwrap_or_default())
             && self.kind.is_none_or(|kind| kind == record.kind)
-            && self.outcome.is_none_or(|outcome| outcome == record.outcome)
-            && uses
+            && self.filter.is_met(record)
     }
 }
 
@@ -80,14 +63,18 @@ pub fn find(folder: &Path, wish: &Wish, after: Position, end: Position, most: us
     let numbers = segment::numbers(folder).map_err(unread)?;
     let numbers: Vec<u64> =
         numbers.into_iter().filter(|number| (after.segment..=end.segment).contains(number)).collect();
+    let mut ahead = None;
     for (at, number) in numbers.iter().enumerate() {
-        // One whose successor begins before what is looked for has nothing of it.
-        if let Some(next) = numbers.get(at + 1)
-            && opened(folder, *next, end)?.is_some_and(|next| next.opening.time < wish.from)
-        {
-            continue;
+        let reader = match ahead.take() {
+            Some(reader) => Some(reader),
+            None => opened(folder, *number, end)?,
+        };
+        if let Some(next) = numbers.get(at + 1) {
+            ahead = opened(folder, *next, end)?;
         }
-        let Some(mut reader) = opened(folder, *number, end)? else { continue };
+        // One whose successor begins before what is looked for has nothing of it.
+        let is_before = ahead.as_ref().is_some_and(|next| next.opening.time < wish.from);
+        let Some(mut reader) = reader.filter(|_| !is_before) else { continue };
         if *number == after.segment {
             reader.skip_to(after.offset)?;
         }
@@ -103,7 +90,7 @@ pub fn find(folder: &Path, wish: &Wish, after: Position, end: Position, most: us
             if brief.time >= wish.to {
                 return Ok(part);
             }
-            let is_theirs = wish.tenant.as_deref().is_none_or(|tenant| tenant == brief.tenant);
+            let is_theirs = is(wish.filter.tenant.as_deref(), &brief.tenant);
             if brief.time < wish.from || !is_theirs {
                 continue;
             }

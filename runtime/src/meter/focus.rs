@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::money::invoice::Row;
 use super::money::{Amount, Charge, Currency, Hour, Month, Tariff, Unit};
-use super::totals::Sums;
+use super::totals::{Key, Sums};
 
 const COLUMNS: [&str; 31] = [
     "BilledCost",
@@ -49,13 +50,13 @@ const COLUMNS: [&str; 31] = [
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Of {
     start: u64,
-    tenant: String,
-    function: String,
-    device: String,
-    model: String,
+    tenant: Arc<str>,
+    function: Arc<str>,
+    device: Arc<str>,
+    model: Arc<str>,
     unit: Unit,
     /// The card and since when its prices hold.
-    price: Option<(Arc<str>, Hour)>,
+    price: (Arc<str>, Hour),
 }
 
 /// A row, apart from what it is of.
@@ -65,35 +66,24 @@ struct Cost {
     counted: u128,
 }
 
-/// What is used of one hour, by whom and with what.
-pub struct Usage<'a> {
-    pub hour: Hour,
-    pub tenant: &'a str,
-    pub function: &'a str,
-    pub device: &'a str,
-    pub model: &'a str,
-    /// As they are priced.
-    pub sums: &'a Sums,
-}
-
 /// Rows in the making.
 #[derive(Default)]
 pub struct Focus(BTreeMap<Of, Cost>);
 
 impl Focus {
     /// Adds what an hour's usage costs, to the span of time that begins at `start`. What has no price is no charge.
-    pub fn add(&mut self, start: u64, usage: &Usage<'_>, tariff: &Tariff) {
-        for Charge { terms, unit, counted, price, .. } in tariff.charges(usage.hour, usage.device, usage.sums)
-        {
+    pub fn add(&mut self, start: u64, key: &Key, sums: &Sums, tariff: &Tariff) {
+        let Row { hour, device, sums } = Row::of(key, sums);
+        for Charge { terms, unit, counted, price, .. } in tariff.charges(hour, &device, &sums) {
             let Some((terms, price)) = terms.zip(price) else { continue };
             let of = Of {
                 start,
-                tenant: usage.tenant.to_owned(),
-                function: usage.function.to_owned(),
-                device: usage.device.to_owned(),
-                model: usage.model.to_owned(),
+                tenant: Arc::clone(&key.tenant),
+                function: Arc::clone(&key.function),
+                device: Arc::clone(&device),
+                model: Arc::clone(&key.model),
                 unit,
-                price: Some((Arc::clone(&terms.card), terms.since)),
+                price: (Arc::clone(&terms.card), terms.since),
             };
             let new = || Cost { currency: terms.currency, price: price.clone(), counted: 0 };
             let cost = self.0.entry(of).or_insert_with(new);
@@ -113,12 +103,13 @@ impl Focus {
             let quantity = of.unit.quantity(*counted);
             let cost = (&quantity * price).to_string();
             let (quantity, price) = (quantity.to_string(), price.to_string());
-            let what = match (of.model.as_str(), of.device.as_str()) {
+            let what = match (&*of.model, &*of.device) {
                 ("", "") => format!("{} of function {}", of.unit.name(), of.function),
                 ("", device) => format!("{} of {device}", of.unit.name()),
                 (model, device) => format!("{} of model {model} on {device}", of.unit.name()),
             };
-            let sku = of.price.as_ref().map(|(card, since)| format!("{card}/{since}")).unwrap_or_default();
+            let (card, since) = &of.price;
+            let price_id = format!("{card}/{since}");
             let category = if of.device.is_empty() { "Compute" } else { "AI and Machine Learning" };
             let unit = of.unit.name();
             writer.write_record([
@@ -151,7 +142,7 @@ impl Focus {
                 category,
                 "Weir",
                 unit,
-                &sku,
+                &price_id,
                 &of.tenant,
             ])?;
         }

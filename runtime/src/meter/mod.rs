@@ -12,6 +12,7 @@
 pub mod bill;
 mod book;
 pub mod clock;
+pub mod filter;
 pub mod find;
 pub mod focus;
 mod health;

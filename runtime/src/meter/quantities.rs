@@ -32,6 +32,13 @@ macro_rules! quantities {
             },)*
         ];
 
+        impl Use {
+            /// Adds the quantities of another of the same device and model.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$field = self.$field.$way(other.$field);)*
+            }
+        }
+
         impl Sums {
             pub fn values(&self) -> [u64; QUANTITIES.len()] {
                 [$(self.$call,)* $(self.$used,)*]

@@ -11,7 +11,7 @@ use super::find::{Wish, find};
 use super::ledger::Position;
 use super::money::{Hour, Month};
 use super::totals::{HOUR, Key, Sums, Totals};
-use crate::store::{Enough, Store, StoreError, UsageSearch};
+use crate::store::{Enough, Store, StoreError};
 
 /// The most rows of an answer, before it is given in pages.
 const ROWS: usize = 100_000;
@@ -157,18 +157,6 @@ impl Asked {
         rows.entry((start, by)).or_default().add(sums);
         rows.len() <= ROWS
     }
-
-    /// Whether a key is one of those that are looked for.
-    fn is_met(&self, key: &Key) -> bool {
-        let is = |wanted: &Option<String>, text: &str| wanted.as_deref().is_none_or(|wanted| wanted == text);
-        is(&self.wish.device, &key.device) && is(&self.wish.model, &key.model)
-    }
-
-    fn search(&self) -> UsageSearch {
-        let Wish { from, to, tenant, function, key, outcome, class, device, model, .. } = self.wish.clone();
-        let (from, to) = (from / HOUR, to.div_ceil(HOUR));
-        UsageSearch { from, to, tenant, function, key, class, outcome, device, model }
-    }
 }
 
 impl Meter {
@@ -186,18 +174,31 @@ impl Meter {
                 return Err(too_much());
             }
         } else {
-            self.flush(store).await?;
-            let mut enough = true;
+            let mut fits = true;
             let each = |key: Key, sums: Sums| {
-                enough = asked.add(&mut rows, key.hour * HOUR, &key, &sums);
-                if enough { Enough::No } else { Enough::Yes }
+                fits = asked.add(&mut rows, key.hour * HOUR, &key, &sums);
+                if fits { Enough::No } else { Enough::Yes }
             };
-            store.usage(&asked.search(), each).await?;
-            if !enough {
+            self.by_hour(store, &asked.wish, each).await?;
+            if !fits {
                 return Err(too_much());
             }
         }
         Ok(rows.into_iter().map(|((start, by), sums)| Row { start, by, sums }).collect())
+    }
+
+    /// Gives sums by the hour to `each`, until it has enough: of what was recorded up to now.
+    ///
+    /// # Errors
+    /// When the disk does not take what is not there yet, or cannot be read.
+    pub async fn by_hour(
+        &self,
+        store: &Store,
+        wish: &Wish,
+        each: impl FnMut(Key, Sums) -> Enough,
+    ) -> Result<(), StoreError> {
+        self.flush(store).await?;
+        store.usage(wish.from / HOUR..wish.to.div_ceil(HOUR), &wish.filter, each).await
     }
 
     async fn by_minute(&self, asked: &Asked, rows: &mut Sorted) -> Result<bool, Unanswered> {
@@ -208,7 +209,9 @@ impl Meter {
             for found in part.found {
                 let mut totals = Totals::default();
                 totals.add(&found.record);
-                for (key, sums) in totals.iter().filter(|(key, _)| asked.is_met(key)) {
+                for (key, sums) in
+                    totals.iter().filter(|(key, _)| asked.wish.filter.has_use(&key.device, &key.model))
+                {
                     if !asked.add(rows, found.record.time, key, sums) {
                         return Ok(false);
                     }

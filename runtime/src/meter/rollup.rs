@@ -47,29 +47,27 @@ impl Rollup {
         sync: impl Fn() -> F,
     ) -> Result<(), StoreError> {
         let mut under_way = self.0.lock().await;
-        if let Some(batch) = &*under_way {
-            sync().await?;
-            store.add_usage(batch).await?;
-            *under_way = None;
-        }
-        let batch = take();
-        if batch.from == batch.to {
-            return Ok(());
-        }
+        let add = async |under_way: &mut Option<Batch>| {
+            if let Some(batch) = under_way {
+                sync().await?;
+                store.add_usage(batch).await?;
+                *under_way = None;
+            }
+            Ok(())
+        };
+        add(&mut *under_way).await?;
         // Noted before it is added: whoever waits may go away.
-        let batch = under_way.insert(batch);
-        sync().await?;
-        store.add_usage(batch).await?;
-        *under_way = None;
-        Ok(())
+        *under_way = Some(take()).filter(|batch| batch.from != batch.to);
+        add(&mut *under_way).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meter::filter::Filter;
     use crate::meter::totals::tests::call;
-    use crate::store::{Enough, UsageSearch};
+    use crate::store::Enough;
 
     fn at(offset: u64) -> Position {
         Position { segment: 1, offset }
@@ -91,7 +89,7 @@ mod tests {
             calls += sums.calls;
             Enough::No
         };
-        store.usage(&UsageSearch { to: u64::MAX, ..UsageSearch::default() }, each).await.unwrap();
+        store.usage(0..u64::MAX, &Filter::default(), each).await.unwrap();
         calls
     }
 

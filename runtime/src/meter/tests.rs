@@ -4,7 +4,8 @@ use super::clock::tests::Set;
 use super::ledger::tests::{put, record, room};
 use super::*;
 use crate::config::WhenFull;
-use crate::store::{Enough, Store, UsageSearch};
+use crate::meter::filter::Filter;
+use crate::store::{Enough, Store};
 use crate::units::Size;
 
 const START: u64 = 1_800_000_000_000;
@@ -40,7 +41,7 @@ impl Bench {
             calls += sums.calls;
             Enough::No
         };
-        self.store.usage(&UsageSearch { to: u64::MAX, ..UsageSearch::default() }, each).await.unwrap();
+        self.store.usage(0..u64::MAX, &Filter::default(), each).await.unwrap();
         calls
     }
 

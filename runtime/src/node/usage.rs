@@ -2,9 +2,10 @@
 //! metrics.
 
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use super::Node;
+use crate::log::nanos;
 use crate::otlp::openmetrics;
 
 /// How long the last calls' sandboxes have to end when the server has stopped.
@@ -41,8 +42,6 @@ impl Node {
 
     /// Has all metrics sent, for as long as it is polled.
     pub async fn send_metrics(&self) {
-        let since = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let nanos = |at| u64::try_from(since(at)).unwrap_or(u64::MAX);
         let start = nanos(SystemTime::now());
         let Some(exporter) = self.exporter.as_ref().filter(|exporter| exporter.has_metrics()) else { return };
         loop {

@@ -2,13 +2,14 @@
 //!
 //! The text is our own registry's, in the OpenMetrics format. What is not understood of it is left out.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, Sum,
 };
+
+use crate::trace::value;
 
 /// A family of the text: its name without what its type adds, and its samples.
 #[derive(Default)]
@@ -89,12 +90,7 @@ fn labels(mut rest: &str) -> Option<(Vec<(&str, String)>, &str)> {
 }
 
 fn attributes<'a>(labels: impl Iterator<Item = &'a (&'a str, String)>) -> Vec<KeyValue> {
-    let attribute = |(name, value): &(&str, String)| KeyValue {
-        key: (*name).to_owned(),
-        value: Some(AnyValue { value: Some(Value::StringValue(value.clone())) }),
-        ..KeyValue::default()
-    };
-    labels.map(attribute).collect()
+    labels.map(|(name, text)| value::text(name, text)).collect()
 }
 
 impl Family<'_> {
@@ -177,6 +173,7 @@ impl Family<'_> {
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
     use prometheus_client::encoding::text::encode;
     use prometheus_client::metrics::counter::Counter;
     use prometheus_client::metrics::family::Family;
@@ -186,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    fn value(point: &NumberDataPoint) -> f64 {
+    fn number(point: &NumberDataPoint) -> f64 {
         match point.value.unwrap() {
             Number::AsInt(whole) => whole as f64,
             Number::AsDouble(number) => number,
@@ -221,13 +218,13 @@ mod tests {
         let Some(Data::Sum(sum)) = &metrics[0].data else { panic!() };
         assert!(sum.is_monotonic && sum.data_points.len() == 1);
         let point = &sum.data_points[0];
-        assert_eq!((value(point), point.start_time_unix_nano, point.time_unix_nano), (7.0, 1, 2));
+        assert_eq!((number(point), point.start_time_unix_nano, point.time_unix_nano), (7.0, 1, 2));
         let Some(Value::StringValue(tenant)) = &point.attributes[0].value.as_ref().unwrap().value else {
             panic!()
         };
         assert_eq!((point.attributes[0].key.as_str(), tenant), ("tenant", &strange));
         let Some(Data::Gauge(gauge)) = &metrics[1].data else { panic!() };
-        assert_eq!(value(&gauge.data_points[0]), -3.0);
+        assert_eq!(number(&gauge.data_points[0]), -3.0);
         let Some(Data::Histogram(histogram)) = &metrics[2].data else { panic!() };
         let point = &histogram.data_points[0];
         assert_eq!((point.count, point.sum, &*point.explicit_bounds), (4, Some(6.75), &[0.5, 1.0][..]));

@@ -11,6 +11,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use weir_gpu::Integral;
 
+use crate::function::nanos;
 use crate::limits::{Exceeded, Limit};
 use crate::units::Size;
 
@@ -160,8 +161,7 @@ impl Account {
     fn up_to_now(&self) -> MutexGuard<'_, Integral> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = self.own.load(Ordering::Relaxed).saturating_add(self.host.load(Ordering::Relaxed));
-        let now = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        held.set(u64::try_from(bytes).unwrap_or(u64::MAX), now);
+        held.set(u64::try_from(bytes).unwrap_or(u64::MAX), nanos(self.opened.elapsed()));
         held
     }
 

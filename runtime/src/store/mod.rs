@@ -48,7 +48,7 @@ pub use error::StoreError;
 pub use forward::Kind;
 pub use index::{Index, Kept, Record};
 pub use snapshot::Snapshot;
-pub use usage::{Enough, UsageSearch, usage_of};
+pub use usage::{Enough, usage_of};
 
 use database::Pool;
 use probe::Probe;

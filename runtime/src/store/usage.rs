@@ -1,6 +1,7 @@
 //! Sums of usage by hour, and the place of the log of records up to which they go.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -9,6 +10,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::database::{self, Connection};
 use super::{Store, StoreError};
+use crate::meter::filter::Filter;
 use crate::meter::ledger::Position;
 use crate::meter::record::{Kind, Outcome};
 use crate::meter::rollup::Batch;
@@ -51,36 +53,19 @@ static ADD: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Which sums are looked for. A text that is absent is not asked for; one that is empty is what a record does not have.
-#[derive(Debug, Clone, Default)]
-pub struct UsageSearch {
-    /// The first hour, and the first that is not looked at any more: whole hours since 1970.
-    pub from: u64,
-    pub to: u64,
-    pub tenant: Option<String>,
-    pub function: Option<String>,
-    pub key: Option<String>,
-    pub class: Option<String>,
-    pub outcome: Option<Outcome>,
-    pub device: Option<String>,
-    pub model: Option<String>,
-}
-
-impl UsageSearch {
-    /// What is asked for, by column.
-    fn narrowed(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let Self { tenant, function, key, class, device, model, .. } = self;
-        let texts = [
-            ("tenant", tenant),
-            ("function", function),
-            ("key_id", key),
-            ("class", class),
-            ("device", device),
-            ("model", model),
-        ];
-        let texts = texts.into_iter().filter_map(|(column, text)| Some((column, text.as_deref()?)));
-        texts.chain(self.outcome.map(|outcome| ("outcome", outcome.name())))
-    }
+/// What is asked for, by column.
+fn narrowed(filter: &Filter) -> impl Iterator<Item = (&'static str, &str)> {
+    let Filter { tenant, function, key, class, device, model, outcome } = filter;
+    let texts = [
+        ("tenant", tenant),
+        ("function", function),
+        ("key_id", key),
+        ("class", class),
+        ("device", device),
+        ("model", model),
+    ];
+    let texts = texts.into_iter().filter_map(|(column, text)| Some((column, text.as_deref()?)));
+    texts.chain(outcome.map(|outcome| ("outcome", outcome.name())))
 }
 
 impl Store {
@@ -128,24 +113,25 @@ impl Store {
         Ok(())
     }
 
-    /// Gives sums that were asked for to `each`, hour by hour, until it has enough.
+    /// Gives sums that were asked for to `each`, hour by hour, until it has enough. Hours are whole ones since 1970.
     ///
     /// # Errors
     /// When the disk cannot be read, or has what is not understood.
     pub async fn usage(
         &self,
-        search: &UsageSearch,
+        hours: Range<u64>,
+        filter: &Filter,
         mut each: impl FnMut(Key, Sums) -> Enough,
     ) -> Result<(), StoreError> {
         use futures::TryStreamExt;
         let mut query = "SELECT * FROM usage_hours WHERE hour >= $1 AND hour < $2".to_owned();
-        for (at, (column, _)) in search.narrowed().enumerate() {
+        for (at, (column, _)) in narrowed(filter).enumerate() {
             // Writing to a string does not fail.
             let _ = write!(query, " AND {column} = ${}", at + 3);
         }
         query += " ORDER BY hour";
-        let mut rows = sqlx::query(AssertSqlSafe(query)).bind(number(search.from)).bind(number(search.to));
-        for (_, text) in search.narrowed() {
+        let mut rows = sqlx::query(AssertSqlSafe(query)).bind(number(hours.start)).bind(number(hours.end));
+        for (_, text) in narrowed(filter) {
             rows = rows.bind(text);
         }
         let mut rows = rows.fetch(&self.database);
@@ -257,20 +243,18 @@ mod tests {
         Position { segment: 1, offset }
     }
 
-    async fn all(store: &Store, search: UsageSearch) -> Totals {
+    async fn all(store: &Store, hours: Range<u64>, filter: Filter) -> Totals {
         let mut rows = vec![];
         let each = |key, sums| {
             rows.push((key, sums));
             Enough::No
         };
-        store.usage(&search, each).await.unwrap();
+        store.usage(hours, &filter, each).await.unwrap();
         assert!(rows.is_sorted_by_key(|(key, _)| key.hour));
         rows.into_iter().collect()
     }
 
-    fn ever() -> UsageSearch {
-        UsageSearch { to: u64::MAX, ..UsageSearch::default() }
-    }
+    const EVER: Range<u64> = 0..u64::MAX;
 
     fn totals(records: &[crate::meter::record::Record]) -> Totals {
         let mut totals = Totals::default();
@@ -288,7 +272,7 @@ mod tests {
             Batch { totals: totals(std::slice::from_ref(&record)), from: Position::default(), to: at(10) };
         store.add_usage(&first).await.unwrap();
         store.add_usage(&first).await.unwrap();
-        assert_eq!(all(&store, ever()).await, first.totals);
+        assert_eq!(all(&store, EVER, Filter::default()).await, first.totals);
         assert_eq!(store.usage_position().await.unwrap(), at(10));
 
         let second = totals(&[record.clone(), call("u", 6, 0)]);
@@ -296,7 +280,7 @@ mod tests {
         store.add_usage(&second).await.unwrap();
         store.add_usage(&second).await.unwrap();
         let whole = totals(&[record.clone(), record.clone(), call("u", 6, 0)]);
-        assert_eq!(all(&store, ever()).await, whole);
+        assert_eq!(all(&store, EVER, Filter::default()).await, whole);
 
         // What is before, or leaves something out, is refused and changes nothing.
         for (from, to) in [(Position::default(), at(10)), (at(10), at(30)), (at(30), at(40))] {
@@ -309,7 +293,7 @@ mod tests {
         drop(store);
         let store = Store::open(data.path(), &[]).await.unwrap();
         assert_eq!(store.usage_position().await.unwrap(), at(20));
-        assert_eq!(all(&store, ever()).await, whole);
+        assert_eq!(all(&store, EVER, Filter::default()).await, whole);
     }
 
     #[tokio::test]
@@ -323,7 +307,7 @@ mod tests {
                 assert_eq!(add(&mut transaction, key, sums).await.unwrap(), 0);
             }
         }
-        assert_eq!(all(&store, ever()).await.len(), 0);
+        assert_eq!(all(&store, EVER, Filter::default()).await.len(), 0);
         // One that is given up in the middle does the same.
         let many: Totals = (0..200)
             .map(|hour| call("t", hour, 0))
@@ -338,10 +322,10 @@ mod tests {
             result = store.add_usage(&batch) => panic!("{result:?}"),
             () = tokio::task::yield_now() => {}
         }
-        assert_eq!(all(&store, ever()).await.len(), 0);
+        assert_eq!(all(&store, EVER, Filter::default()).await.len(), 0);
         assert_eq!(store.usage_position().await.unwrap(), Position::default());
         store.add_usage(&batch).await.unwrap();
-        assert_eq!(all(&store, ever()).await, batch.totals);
+        assert_eq!(all(&store, EVER, Filter::default()).await, batch.totals);
     }
 
     #[tokio::test]
@@ -355,26 +339,30 @@ mod tests {
         let batch = Batch { totals: totals(&records), from: Position::default(), to: at(10) };
         store.add_usage(&batch).await.unwrap();
         let text = |text: &str| Some(text.to_owned());
-        for (search, rows) in [
-            (ever(), 4),
-            (UsageSearch { from: 6, ..ever() }, 2),
-            (UsageSearch { to: 6, ..ever() }, 2),
-            (UsageSearch { tenant: text("t"), ..ever() }, 3),
-            (UsageSearch { tenant: text("t"), device: text(""), ..ever() }, 2),
-            (UsageSearch { device: text("cpu"), model: text("m"), ..ever() }, 1),
-            (UsageSearch { outcome: Some(Outcome::Failed), ..ever() }, 1),
-            (UsageSearch { key: text(""), ..ever() }, 1),
-            (UsageSearch { key: text("k1"), function: text("f"), class: text("standard"), ..ever() }, 3),
-            (UsageSearch { function: text("g' OR 1=1 --"), ..ever() }, 0),
+        for (hours, filter, rows) in [
+            (EVER, Filter::default(), 4),
+            (6..u64::MAX, Filter::default(), 2),
+            (0..6, Filter::default(), 2),
+            (EVER, Filter { tenant: text("t"), ..Filter::default() }, 3),
+            (EVER, Filter { tenant: text("t"), device: text(""), ..Filter::default() }, 2),
+            (EVER, Filter { device: text("cpu"), model: text("m"), ..Filter::default() }, 1),
+            (EVER, Filter { outcome: Some(Outcome::Failed), ..Filter::default() }, 1),
+            (EVER, Filter { key: text(""), ..Filter::default() }, 1),
+            (
+                EVER,
+                Filter { key: text("k1"), function: text("f"), class: text("standard"), ..Filter::default() },
+                3,
+            ),
+            (EVER, Filter { function: text("g' OR 1=1 --"), ..Filter::default() }, 0),
         ] {
-            assert_eq!(all(&store, search.clone()).await.len(), rows, "{search:?}");
+            assert_eq!(all(&store, hours, filter.clone()).await.len(), rows, "{filter:?}");
         }
         let mut seen = 0;
         let each = |_, _| {
             seen += 1;
             Enough::Yes
         };
-        store.usage(&ever(), each).await.unwrap();
+        store.usage(EVER, &Filter::default(), each).await.unwrap();
         assert_eq!(seen, 1);
     }
 
@@ -392,7 +380,7 @@ mod tests {
             let batch = if more == 1 { Batch { from: Position::default(), ..batch } } else { batch };
             store.add_usage(&batch).await.unwrap();
             sum = more;
-            assert_eq!(all(&store, ever()).await.iter().next().unwrap().1.wall_ns, then);
+            assert_eq!(all(&store, EVER, Filter::default()).await.iter().next().unwrap().1.wall_ns, then);
         }
     }
 }

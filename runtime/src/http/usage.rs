@@ -175,7 +175,6 @@ pub async fn sums(
     let UsageQuery { function, model, key, class, outcome, device, bucket, limit, after, format, .. } = query;
     let filter = Filter { tenant: tenant.clone(), function, key, class, outcome, device, model };
     let wish = Wish { from, to, filter, ..Wish::default() };
-    node.record_rest();
     let rows = node.meter.usage(&node.store, &query::Asked { wish, by: by.clone(), bucket }).await?;
     if let TableFormat::Csv = format {
         let table = table(&by, &rows).map_err(|error| Problem::internal(&error))?;
@@ -214,7 +213,6 @@ async fn costs(
         focus.add(bucket.start(key.hour * HOUR), &key, &sums, &node.money.tariff(&key.tenant));
         Enough::No
     };
-    node.record_rest();
     node.meter.by_hour(&node.store, &wish, each).await?;
     let table = focus.csv(|start| bucket.end(start), shown).map_err(|error| Problem::internal(&error))?;
     Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], table).into_response())

@@ -15,9 +15,11 @@ use crate::units::{Size, span};
 
 mod http;
 pub mod live;
+mod metrics;
 mod sharing;
 
 pub use http::HttpConfig;
+pub use metrics::MetricsConfig;
 pub use sharing::{Eviction, ModelsConfig, SchedulingConfig, TenantConfig};
 
 /// Everything that a server is started with.
@@ -62,6 +64,7 @@ pub struct Settings {
     pub models: ModelsConfig,
     pub logs: LogConfig,
     pub functions: FunctionsConfig,
+    pub metrics: MetricsConfig,
 }
 
 impl Default for Settings {
@@ -82,6 +85,7 @@ impl Default for Settings {
             models: ModelsConfig::default(),
             logs: LogConfig::default(),
             functions: FunctionsConfig::default(),
+            metrics: MetricsConfig::default(),
         }
     }
 }

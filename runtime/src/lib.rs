@@ -15,7 +15,7 @@
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `backup/`, `preparation/` (opens uploads, in processes that may die), `stop.rs`, `limits.rs`, `catalog.rs`,
 //! `model.rs`, `tenant.rs`, `policy/` (what may be deployed), `signature.rs`, `hosts.rs`, `rates.rs`, `budget.rs`, `audit.rs`, `config.rs`,
-//! `telemetry.rs`, `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
+//! `telemetry/` (metrics), `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
 
 mod access;
 mod admission;

@@ -14,6 +14,7 @@ use crate::node::Node;
 use crate::sandbox::logs::Log;
 use crate::sandbox::store::Common;
 use crate::sandbox::wasi_nn::ModelAccess;
+use crate::telemetry::Tally;
 
 /// A revision as it is kept and shown.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,6 +50,8 @@ pub struct Revision {
     /// Its tenant's.
     pub tenant_gate: Arc<Gate>,
     pub log: Arc<Log>,
+    /// Its function's.
+    pub(super) tally: Arc<Tally>,
     pub(super) node: Arc<Node>,
     pub(super) state: Mutex<State>,
     /// Cancelled when the revision is removed.
@@ -65,6 +68,7 @@ impl Revision {
         function: Arc<str>,
         record: &RevisionRecord,
         log: Arc<Log>,
+        tally: Arc<Tally>,
         node: Arc<Node>,
     ) -> Self {
         let name = Arc::clone(&function);
@@ -78,6 +82,7 @@ impl Revision {
             tenant,
             function,
             log,
+            tally,
             node,
             state: Mutex::default(),
             removed: CancellationToken::new(),

@@ -29,8 +29,8 @@ use crate::access::Principal;
 use crate::admission::Refusal;
 use crate::function::{End, Function, NoAnswer, Revision, Routed, Ticket};
 use crate::limits::{Exceeded, Limit};
+use crate::meter::record::Outcome;
 use crate::node::Node;
-use crate::telemetry::Outcome;
 use crate::units::Size;
 
 /// `ANY /fn/{tenant}/{function}/{*path}`
@@ -41,10 +41,14 @@ pub async fn call(State(node): State<Arc<Node>>, request: Request) -> Result<Res
     let function = may_call(&node, principal, tenant, name, request.headers())?;
     let allowance = match Allowance::take(&node, &function, principal, started) {
         Ok(allowance) => allowance,
-        Err(refusal) => return Ok(*refusal),
+        Err(refusal) => {
+            function.tally.begin();
+            function.tally.end(Outcome::Refused, refusal.extensions().get().copied(), started.elapsed());
+            return Ok(*refusal);
+        }
     };
-    let call = Call { node, function, outcome: Outcome::Cancelled };
-    let mut answer = call.run(request, started).await.into_response();
+    let call = Call::new(node, function, started);
+    let mut answer = call.run(request).await.into_response();
     allowance.tell(answer.headers_mut());
     Ok(answer)
 }
@@ -77,12 +81,15 @@ fn may_call(
 struct Call {
     node: Arc<Node>,
     function: Arc<Function>,
+    started: Instant,
     outcome: Outcome,
+    /// The problem that it is answered with, if it is.
+    problem: Option<Code>,
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.node.telemetry.call(self.outcome);
+        self.function.tally.end(self.outcome, self.problem, self.started.elapsed());
         if self.outcome != Outcome::Answered {
             self.function.count_failure();
         }
@@ -90,14 +97,18 @@ impl Drop for Call {
 }
 
 impl Call {
-    async fn run(mut self, request: Request, started: Instant) -> Result<Response, Problem> {
+    fn new(node: Arc<Node>, function: Arc<Function>, started: Instant) -> Self {
+        function.tally.begin();
+        Self { node, function, started, outcome: Outcome::Cancelled, problem: None }
+    }
+
+    async fn run(mut self, request: Request) -> Result<Response, Problem> {
         let head_only = request.method() == Method::HEAD;
-        let answer = self.answer(request).await;
-        self.node.telemetry.call_head(started.elapsed());
-        match answer {
+        match self.answer(request).await {
             Ok((response, sandbox)) => Ok(self.send(response, sandbox, head_only)),
             Err(problem) => {
                 self.outcome = outcome(problem.code);
+                self.problem = Some(problem.code);
                 Err(problem)
             }
         }

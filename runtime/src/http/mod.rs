@@ -56,13 +56,14 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, post, put};
-use http::header;
 use http::request::Parts;
+use http::{HeaderMap, header};
 
 use crate::access::Right;
 use crate::config::Settings;
 use crate::name::Name;
 use crate::node::Node;
+use crate::telemetry::Form;
 use guard::{Needs, Routes};
 use problem::{Code, Problem};
 use upload::CONFIG_BYTES;
@@ -167,13 +168,11 @@ async fn whole<T: Send + 'static>(
     tokio::spawn(change).await.map_err(|error| Problem::internal(&error.into()))?
 }
 
-async fn metrics(State(node): State<Arc<Node>>) -> Result<Response, Problem> {
-    let text = node
-        .telemetry
-        .text(&node.service.stats(), &node.memory)
-        .map_err(|error| Problem::internal(&error.into()))?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+/// `GET /metrics`: OpenMetrics for those who ask for it, as Prometheus does, and Prometheus' older text for others.
+async fn metrics(State(node): State<Arc<Node>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let form = Form::accepted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+    let text = node.metrics().await.text(form).map_err(|error| Problem::internal(&error.into()))?;
+    Ok(([(header::CONTENT_TYPE, form.content_type())], text).into_response())
 }
 
 /// The name of a function, from a route's path.

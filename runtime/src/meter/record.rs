@@ -38,6 +38,21 @@ pub enum Outcome {
     Cancelled,
 }
 
+impl Outcome {
+    pub const ALL: [Self; 5] = [Self::Answered, Self::Failed, Self::TimedOut, Self::Refused, Self::Cancelled];
+
+    /// As records and metrics have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// What one call used.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -226,7 +226,7 @@ impl ModelAccess {
         let inferred = meter.unmetered(self.service.infer(lease, inputs, job)).await;
         let inference =
             inferred.map_err(|error| Error { limit: limit(&error, own.is_some()), ..error.into() })?;
-        self.telemetry.inference(&inference.cost);
+        self.telemetry.inference(lease.device(), &inference.cost);
         self.budgets.charge(&self.tenant, inference.cost.device, SystemTime::now());
         Ok(inference.outputs)
     }

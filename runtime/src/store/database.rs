@@ -26,6 +26,9 @@ pub type Transaction = sqlx::Transaction<'static, sqlx::Sqlite>;
 /// The database, in the data directory.
 pub const FILE: &str = "weir.db";
 
+/// Its write-ahead log, beside it.
+pub const LOG: &str = "weir.db-wal";
+
 /// One writes at a time; the others read meanwhile.
 const CONNECTIONS: u32 = 4;
 
@@ -192,7 +195,7 @@ mod tests {
         assert_eq!(setting(&pool, "PRAGMA journal_mode").await, "wal");
         assert_eq!(setting(&pool, "PRAGMA synchronous").await, "2", "FULL");
         assert_eq!(setting(&pool, "PRAGMA foreign_keys").await, "1");
-        for file in [FILE, "weir.db-wal", "weir.db-shm"] {
+        for file in [FILE, LOG, "weir.db-shm"] {
             let mode = std::fs::metadata(data.path().join(file)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }

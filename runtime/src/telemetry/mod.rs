@@ -142,3 +142,6 @@ impl Telemetry {
         self.awake.one()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 pub fn request(method: &str, path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
     );
     [head.as_bytes(), body].concat()
 }
 
 pub fn get(path: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n").into_bytes()
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes()
 }
 
 pub struct Connection {

@@ -19,9 +19,11 @@ const PAIRS: usize = 4;
 pub async fn run(table: &mut Table, rounds: usize) -> anyhow::Result<()> {
     let pairs = rounds * PAIRS;
     eprintln!("metering: {CONNECTIONS} connections, {pairs} rounds of {SPAN:?} each, in turn");
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
     let receiver = listener.local_addr()?;
-    let receiving = std::thread::spawn(move || receive(listener));
+    // On a thread of its own, for as long as the process is there.
+    std::thread::spawn(move || receive(listener));
     let traced = format!(
         "[otlp]\nendpoint = \"http://{receiver}\"\nprotocol = \"http\"\nmetrics = false\nlogs = false\n"
     );
@@ -62,16 +64,14 @@ pub async fn run(table: &mut Table, rounds: usize) -> anyhow::Result<()> {
             target: Some(Target::Times(target)),
         });
     }
-    drop(receiving);
     Ok(())
 }
 
 /// Takes whatever is sent, and throws it away: as little of a receiver as can be.
-fn receive(listener: TcpListener) -> anyhow::Result<()> {
+fn receive(listener: std::net::TcpListener) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let listener = TcpListener::from_std(listener.into_std()?);
     runtime.block_on(async {
-        let listener = listener?;
+        let listener = TcpListener::from_std(listener)?;
         loop {
             let (stream, _) = listener.accept().await?;
             tokio::spawn(take(stream));

@@ -44,6 +44,11 @@ impl<T> Catalog<T> {
         self.first(is).is_some()
     }
 
+    /// How many things all tenants have.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|theirs| theirs.len()).sum()
+    }
+
     /// Tenants that have things.
     pub fn tenants(&self) -> Vec<Arc<str>> {
         let some = self.0.iter().filter(|theirs| !theirs.is_empty());

@@ -17,13 +17,17 @@ use crate::units::{Size, span};
 mod http;
 pub mod live;
 mod metering;
+mod metrics;
 pub mod otlp;
 mod sharing;
+mod webhook;
 
 pub use http::HttpConfig;
 pub use metering::{MeteringConfig, WhenFull};
+pub use metrics::MetricsConfig;
 pub use otlp::{OtlpConfig, Protocol};
 pub use sharing::{Eviction, ModelsConfig, SchedulingConfig, TenantConfig};
+pub use webhook::WebhookConfig;
 
 /// Everything that a server is started with.
 #[derive(Debug, Clone)]
@@ -70,6 +74,8 @@ pub struct Settings {
     pub metering: MeteringConfig,
     pub log: ServerLogConfig,
     pub otlp: OtlpConfig,
+    pub metrics: MetricsConfig,
+    pub webhook: WebhookConfig,
 }
 
 impl Default for Settings {
@@ -93,6 +99,8 @@ impl Default for Settings {
             metering: MeteringConfig::default(),
             log: ServerLogConfig::default(),
             otlp: OtlpConfig::default(),
+            metrics: MetricsConfig::default(),
+            webhook: WebhookConfig::default(),
         }
     }
 }
@@ -392,6 +400,12 @@ impl Settings {
         self.http.check()?;
         self.metering.check()?;
         self.otlp.check()?;
+        self.webhook.check()?;
+        if self.webhook.url.is_some() && !self.metering.enabled {
+            return Err(
+                "webhook.url is set and metering.enabled is false: there would be nothing to tell".to_owned()
+            );
+        }
         let most = self.limits.keep_alive;
         for (field, asked) in
             [("keep_alive", self.models.keep_alive), ("host_keep_alive", self.models.host_keep_alive)]
@@ -422,6 +436,7 @@ impl Files {
         let mut settings = config.map_or_else(|| Ok(Settings::default()), Settings::read)?;
         let folder = config.and_then(Path::parent).unwrap_or(Path::new(""));
         settings.otlp.beside(folder);
+        settings.webhook.beside(folder);
         settings.otlp.environment(|name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
         settings.otlp.check().map_err(anyhow::Error::msg)?;
         let named = || settings.policy.file.as_ref().map(|file| folder.join(file));
@@ -547,6 +562,14 @@ mod tests {
         assert!(with("[log]\nformat = \"xml\"").unwrap_err().contains("xml"));
         let beside = with("[otlp]\nca = \"ca.pem\"").unwrap().settings.otlp.ca;
         assert_eq!(beside, Some(folder.path().join("ca.pem")));
+        for (wrong, said) in [
+            ("[webhook]\nurl = \"example.com\"", "webhook.url: `example.com` is not understood"),
+            ("[webhook]\nrows = 0", "webhook.timeout and webhook.rows must be more"),
+            ("[webhook]\nurl = \"http://a\"\n[metering]\nenabled = false", "there would be nothing to tell"),
+        ] {
+            let refusal = with(wrong).unwrap_err();
+            assert!(refusal.contains(said), "{refusal}");
+        }
         let keeps = with("[models]\nkeep_alive = \"2days\"").unwrap_err();
         assert!(keeps.contains("models.keep_alive is 2days; limits.keep_alive allows 1day"), "{keeps}");
     }

@@ -15,7 +15,8 @@
 //! Beside the path: `node.rs` (what all functions share; changes to what is deployed), `store/` (what survives a
 //! restart), `backup/`, `preparation/` (opens uploads, in processes that may die), `stop.rs`, `limits.rs`, `catalog.rs`,
 //! `model.rs`, `tenant.rs`, `policy/` (what may be deployed), `signature.rs`, `hosts.rs`, `rates.rs`, `meter/` (what calls use, and
-//! what that costs), `audit.rs`, `config.rs`, `telemetry.rs`, `trace/` and `otlp/` (what is told of calls, and to whom), `log/`,
+//! what that costs), `audit.rs`, `config.rs`, `telemetry/` (metrics), `trace/` and `otlp/` (what is told of calls, and to whom), `webhook/`
+//! (and of hours), `receiver.rs`, `log/`,
 //! `name.rs`, `units.rs` and `schema.rs` (how texts look). The binary adds `cli/`.
 
 mod access;
@@ -39,6 +40,7 @@ mod otlp;
 pub mod policy;
 mod preparation;
 mod rates;
+mod receiver;
 mod sandbox;
 mod schema;
 pub mod signature;
@@ -48,6 +50,7 @@ mod telemetry;
 mod tenant;
 mod trace;
 pub mod units;
+mod webhook;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -170,6 +173,10 @@ impl Weir {
             let node = Arc::clone(&node);
             async move { node.send_metrics().await }
         });
+        if let Some(webhook) = node.webhook.clone() {
+            let node = Arc::clone(&node);
+            beside.spawn(async move { webhook.run(&node.meter, &node.store).await });
+        }
         http::serve::serve(self.listener, self.tls, Arc::clone(&node), self.router).await;
         asked.abort();
         beside.shutdown().await;

@@ -35,7 +35,6 @@ macro_rules! limits {
         pub enum Limit { $($(#[$doc])* $limit,)* }
 
         impl Limit {
-            #[cfg(test)]
             pub const ALL: &[Self] = &[$(Self::$limit,)*];
 
             /// The setting that it is: of a function's configuration, or of the operator's.

@@ -265,6 +265,11 @@ impl Models {
         self.own(tenant, name).or_else(|| self.public(name))
     }
 
+    /// How many there are, of all tenants.
+    pub fn count(&self) -> usize {
+        self.own.count()
+    }
+
     pub fn own_of(&self, tenant: &str) -> Vec<Arc<Model>> {
         self.own.of(tenant)
     }

@@ -6,6 +6,7 @@
 mod backup;
 mod budgets;
 mod changes;
+mod deploying;
 mod keys;
 mod models;
 mod money;
@@ -16,6 +17,7 @@ mod tenants;
 mod traffic;
 mod usage;
 
+use deploying::Deploying;
 pub use money::{Priced, Restate};
 pub use quotas::Used;
 pub use tenants::ShareOutcome;
@@ -65,6 +67,7 @@ use crate::telemetry::Telemetry;
 use crate::tenant::TenantRecord;
 use crate::trace::Tracer;
 use crate::units::Size;
+use crate::webhook::Webhook;
 
 pub use traffic::Traffic;
 
@@ -94,6 +97,8 @@ pub struct Node {
     residency: std::sync::Mutex<Residency>,
     /// Where traces, metrics and logs are sent, if anywhere.
     pub exporter: Option<Arc<Exporter>>,
+    /// Where it is told what was used, if anywhere.
+    pub webhook: Option<Arc<Webhook>>,
     pub tracer: Tracer,
     /// The sandboxes that there may be at one time, over all functions.
     pub sandboxes: Arc<Pool>,
@@ -119,6 +124,7 @@ pub struct Node {
     tenants: DashMap<Arc<str>, TenantRecord>,
     changes: Mutex<()>,
     refusals: Refusals,
+    deploying: Deploying,
     calls: AtomicU64,
 }
 
@@ -209,9 +215,11 @@ impl Node {
             false => Access::Keys { keys: Keys::default(), failures: Failures::default() },
         };
         let exporter = Exporter::start(&settings.otlp)?;
+        let webhook = Webhook::new(&settings.webhook)?;
         let node = Arc::new(Self {
             tracer: Tracer::new(exporter.as_ref(), &settings.otlp, config.tls.is_some()),
             exporter,
+            webhook,
             function_index: store.index(),
             model_index: store.index(),
             tenant_index: store.index(),
@@ -246,6 +254,7 @@ impl Node {
             uploads: Arc::new(Semaphore::new(settings.preparation.uploads.get())),
             changes: Mutex::default(),
             refusals: Refusals::default(),
+            deploying: Deploying::default(),
             calls: AtomicU64::new(0),
             settings: Live::new(settings),
             store,
@@ -347,9 +356,14 @@ impl Node {
         if let Some(same) = self.admit(tenant, name, &deploy).await? {
             return self.deploy_again(tenant, name, same, &deploy).await;
         }
-        let code = self.compile(&deploy.component).await?;
         let digest = deploy.component.digest.clone();
-        let placed = self.place(tenant, name, deploy, &code).await;
+        let placed = {
+            let _held = self.deploying.hold(&digest);
+            match self.compile(&deploy.component).await {
+                Ok(code) => self.place(tenant, name, deploy, &code).await,
+                Err(problem) => Err(problem),
+            }
+        };
         if placed.is_err() {
             let _change = self.changes.lock().await;
             self.forget(&digest);
@@ -471,22 +485,13 @@ impl Node {
     /// The code of an uploaded component: its artifact if there is one, or a new one.
     async fn compile(self: &Arc<Self>, component: &Received) -> Result<Code, Problem> {
         let code = self.code(&component.digest, For::Upload, || component.open()).await;
-        match code {
-            Ok(code) => Ok(code),
-            Err(error) => {
-                let _change = self.changes.lock().await;
-                if !self.uses(&component.digest) {
-                    self.compiler.artifacts().remove(&component.digest);
-                }
-                Err(match error.downcast::<Rejection>() {
-                    Ok(rejection) => Problem::new(problem::Code::InvalidComponent, rejection.to_string()),
-                    Err(error) => match error.downcast::<Unprepared>() {
-                        Ok(unprepared) => unprepared.into(),
-                        Err(error) => error.into(),
-                    },
-                })
-            }
-        }
+        code.map_err(|error| match error.downcast::<Rejection>() {
+            Ok(rejection) => Problem::new(problem::Code::InvalidComponent, rejection.to_string()),
+            Err(error) => match error.downcast::<Unprepared>() {
+                Ok(unprepared) => unprepared.into(),
+                Err(error) => error.into(),
+            },
+        })
     }
 
     /// The code of a deployed component, mapped. Without an artifact (the engine is another since the deploy, or the
@@ -523,7 +528,8 @@ impl Node {
     }
 
     fn uses(&self, digest: &str) -> bool {
-        self.functions.any(|function| function.uses(digest))
+        self.deploying.has(digest)
+            || self.functions.any(|function| function.uses(digest))
             || self.models.first(|model| model.record.digest == digest).is_some()
     }
 

@@ -98,6 +98,14 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+/// A moment, in milliseconds since 1970, as text: RFC 3339, to the second. Empty for one that no calendar has.
+pub fn moment(millis: u64) -> String {
+    // The largest that can be written: the end of the year 9999.
+    const LAST: u64 = 253_402_300_799_999;
+    let at = std::time::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).filter(|_| millis <= LAST);
+    at.map_or_else(String::new, |at| humantime::format_rfc3339_seconds(at).to_string())
+}
+
 /// For `#[serde(with = "units::span")]`: a duration as a string such as `"30s"`.
 pub mod span {
     use super::{Deserializer, Duration, Serializer, Visitor, de, fmt};

@@ -112,11 +112,9 @@ impl Client {
         self.hear(self.call(function, "/run", body)).await
     }
 
-    /// One metric's value, labels included in its name; 0 for one that is not there.
+    /// A metric's value: see [`metric`].
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = self.get("/metrics").await.text();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.map_or(0.0, |value| value.parse().unwrap())
+        metric(&self.get("/metrics").await.text(), name)
     }
 
     /// The metrics of this list that are not zero: what a server at rest has none of.
@@ -129,4 +127,21 @@ impl Client {
         };
         text.lines().filter(|line| !line.starts_with('#')).filter_map(value).collect()
     }
+}
+
+/// The sum of all series of a metric that have these labels, `name{label="value"}`, and maybe others; 0 if there is none.
+pub fn metric(text: &str, name: &str) -> f64 {
+    let parts = |series: &str| -> (String, Vec<String>) {
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty());
+        (name.to_owned(), labels.map(str::to_owned).collect())
+    };
+    let (wanted, labels) = parts(name);
+    let value = |line: &str| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, has) = parts(series);
+        let is_it = name == wanted && labels.iter().all(|label| has.contains(label));
+        is_it.then(|| value.parse::<f64>().unwrap())
+    };
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(value).sum()
 }

@@ -14,7 +14,7 @@ pub mod usage;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use client::{Client, Heard};
+pub use client::{Client, Heard, metric};
 pub use process::Process;
 pub use server::{Answer, Server};
 

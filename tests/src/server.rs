@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::client::metric;
 use bytes::Bytes;
 use reqwest::multipart::{Form, Part};
 use reqwest::{Client, Method, RequestBuilder};
@@ -186,11 +187,9 @@ impl Server {
         self.call(function, "/run", body).await.json
     }
 
-    /// One metric's value, labels included in its name.
+    /// A metric's value: see [`metric`].
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = self.get("/metrics").await.text();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.map_or(0.0, |value| value.parse().unwrap())
+        metric(&self.get("/metrics").await.text(), name)
     }
 
     pub async fn log(&self, function: &str) -> Vec<String> {

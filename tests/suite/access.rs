@@ -311,7 +311,8 @@ async fn a_tenant_may_call_so_often() {
     let allowed = 3 + 1 + began.elapsed().as_secs();
     assert!(20 - refused >= 3 && 20 - refused <= allowed, "{refused} refused, {allowed} allowed");
     let metrics = operator.asks(&server, "GET", "/metrics", None).await.text();
-    assert!(metrics.contains("weir_limits_total{limit=\"tenant.calls_per_second\"}"), "{metrics}");
+    let met = weir_tests::metric(&metrics, "weir_limits_total{limit=\"tenant.calls_per_second\"}");
+    assert_eq!(met, refused as f64, "{metrics}");
     set(json!({})).await;
     for _ in 0..20 {
         assert_eq!(call(0).await.status, 200, "it has no rate any more");

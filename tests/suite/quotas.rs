@@ -84,8 +84,7 @@ impl Two {
 
     async fn metric(&self, name: &str) -> f64 {
         let text = self.server.send(self.request("acme", Method::GET, "/metrics")).await.text();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.map_or(0.0, |value| value.parse().unwrap())
+        weir_tests::metric(&text, name)
     }
 
     async fn limit(&self, field: &str) -> f64 {

@@ -368,7 +368,15 @@ async fn metrics_are_sent_as_they_are_shown() {
     .await;
     let names: std::collections::BTreeSet<String> =
         receiver.metrics().into_iter().map(|metric| metric.name).collect();
-    let text = server.get("/metrics").await.text();
-    let shown = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
-    assert_eq!(names, shown.map(str::to_owned).collect());
+    let request = server.request(reqwest::Method::GET, "/metrics");
+    let text = server.send(request.header("accept", "application/openmetrics-text")).await.text();
+    // A line that says what a family is comes before its samples, if there are any.
+    let lines: Vec<&str> = text.lines().collect();
+    let family = |pair: &[&str]| {
+        let name = pair[0].strip_prefix("# TYPE ")?.split(' ').next()?;
+        (!pair[1].starts_with('#')).then(|| name.to_owned())
+    };
+    let shown: std::collections::BTreeSet<String> = lines.windows(2).filter_map(family).collect();
+    assert!(shown.len() > 60, "{text}");
+    assert_eq!(names, shown);
 }

@@ -526,3 +526,20 @@ async fn the_command_line_shares_traffic_out_and_rolls_it_back() {
     assert!(!done && said.contains("write REVISION=WEIGHT"), "{said}");
     server.kill().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_that_is_deployed_stays_while_another_function_with_it_is_deleted() {
+    let server = Server::start().await;
+    assert_eq!(server.deploy("kept", guests::HELLO, json!({})).await.status, 201);
+    for round in 0..8 {
+        assert_eq!(server.deploy("gone", guests::NN, json!({})).await.status, 201);
+        let config = json!({ "env": { "ROUND": round.to_string() } });
+        let (deployed, deleted) =
+            tokio::join!(server.deploy("kept", guests::NN, config), server.delete("/v1/functions/gone"));
+        assert_eq!((deployed.status, deleted.status), (201, 204), "{}", deployed.text());
+        assert_eq!(server.deploy("kept", guests::HELLO, json!({})).await.status, 201);
+        // Of both functions nothing is left that has the component but earlier revisions.
+        assert_eq!(server.delete("/v1/functions/kept").await.status, 204);
+        assert_eq!(server.deploy("kept", guests::HELLO, json!({})).await.status, 201);
+    }
+}

@@ -23,6 +23,7 @@ const LIVE: &[&str] = &[
     "http.domain",
     "http.hostnames",
     "functions.",
+    "metrics.",
     "limits.model_bytes",
     "limits.cpu_time",
     "limits.request_bytes",

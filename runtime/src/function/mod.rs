@@ -33,6 +33,7 @@ use crate::node::Node;
 use crate::rates::Limited;
 use crate::sandbox::logs::Log;
 use crate::store::Record;
+use crate::telemetry::Tally;
 
 /// A function as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -75,6 +76,8 @@ pub struct Function {
     pub tenant: Arc<str>,
     pub name: Arc<str>,
     pub log: Arc<Log>,
+    /// What its calls are counted with.
+    pub tally: Arc<Tally>,
     /// How often it may be called: as its newest revision says that gets calls.
     pub rate: Limited,
     /// Calls of it that were refused before they went to a revision.
@@ -101,6 +104,7 @@ impl Function {
     pub fn new(record: &FunctionRecord, node: &Arc<Node>) -> Self {
         let (tenant, name): (Arc<str>, Arc<str>) =
             (record.tenant.as_str().into(), record.name.as_str().into());
+        let tally = node.telemetry.function(&tenant, &name, &node.settings().metrics);
         let rest = node.meter.rests.open(&tenant, &name, 0, None);
         let shipper = node.exporter.as_ref().filter(|exporter| exporter.has_logs()).map(|exporter| Shipper {
             exporter: Arc::clone(exporter),
@@ -113,6 +117,7 @@ impl Function {
             name,
             rest,
             log: Arc::new(log),
+            tally,
             rate: Limited::default(),
             state: RwLock::default(),
             calls: AtomicU64::new(0),
@@ -156,8 +161,9 @@ impl Function {
 
     /// A revision of this function, at zero, which it does not have yet.
     pub fn revision(&self, record: &RevisionRecord, node: &Arc<Node>) -> Arc<Revision> {
-        let (tenant, name, log) = (Arc::clone(&self.tenant), Arc::clone(&self.name), Arc::clone(&self.log));
-        Arc::new(Revision::new(tenant, name, record, log, Arc::clone(node)))
+        let (tenant, name) = (Arc::clone(&self.tenant), Arc::clone(&self.name));
+        let (log, tally) = (Arc::clone(&self.log), Arc::clone(&self.tally));
+        Arc::new(Revision::new(tenant, name, record, log, tally, Arc::clone(node)))
     }
 
     fn deployed(&self) -> Deployed {

@@ -15,6 +15,7 @@ use crate::node::Node;
 use crate::sandbox::logs::Log;
 use crate::sandbox::store::Common;
 use crate::sandbox::wasi_nn::ModelAccess;
+use crate::telemetry::Tally;
 
 /// A revision as it is kept and shown.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,6 +53,8 @@ pub struct Revision {
     pub log: Arc<Log>,
     /// What its calls use after their records.
     pub rest: Arc<Rest>,
+    /// Its function's.
+    pub(super) tally: Arc<Tally>,
     pub(super) node: Arc<Node>,
     pub(super) state: Mutex<State>,
     /// Cancelled when the revision is removed.
@@ -68,6 +71,7 @@ impl Revision {
         function: Arc<str>,
         record: &RevisionRecord,
         log: Arc<Log>,
+        tally: Arc<Tally>,
         node: Arc<Node>,
     ) -> Self {
         let name = Arc::clone(&function);
@@ -84,6 +88,7 @@ impl Revision {
             tenant,
             function,
             log,
+            tally,
             node,
             state: Mutex::default(),
             removed: CancellationToken::new(),

@@ -229,6 +229,7 @@ impl Revision {
             _counted: node.telemetry.awake(),
         });
         node.telemetry.cold_start_code(took);
+        self.tally.cold_start();
         self.woke(cold);
         *self.state() = State::Ready(Arc::clone(&awake));
         tokio::spawn(Arc::clone(&self).rest());

@@ -35,7 +35,7 @@ use crate::meter::bill::{Amounts, Bill};
 use crate::meter::record::{Outcome, Record};
 use crate::node::Node;
 use crate::store::StoreError;
-use crate::trace::current::within;
+use crate::trace::current::{self, within};
 use crate::trace::recording::What;
 use crate::trace::{Recording, context};
 
@@ -50,19 +50,28 @@ pub async fn call(State(node): State<Arc<Node>>, mut request: Request) -> Result
     let (tenant, name, _) = split(request.uri().path());
     let principal = request.extensions().get::<Principal>();
     let function = may_call(&node, principal, tenant, name, request.headers())?;
-    node.meter.admit()?;
-    let allowance = match Allowance::take(&node, &function, principal, started) {
-        Ok(allowance) => allowance,
-        Err(refusal) => return Ok(*refusal),
-    };
     let key = principal.and_then(|principal| principal.key.clone());
-    let id = node.meter.is_on().then(|| node.meter.next_id());
     let peer = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
     let context = node.tracer.context(request.headers());
     let trace = node.tracer.record(context.clone(), started, &request, (ROUTE, peer));
+    let mut call = Call::new(Arc::clone(&node), Arc::clone(&function), key, trace, started);
+    let admitted = current::during(context.link(), || {
+        node.meter.admit().map_err(|error| Box::new(Problem::from(error).into_response()))?;
+        Allowance::take(&node, &function, principal, started)
+    });
+    let allowance = match admitted {
+        Ok(allowance) => allowance,
+        Err(refusal) => {
+            if let Some(code) = refusal.extensions().get::<Code>() {
+                call.refused(*code);
+            }
+            return Ok(*refusal);
+        }
+    };
+    let id = node.meter.is_on().then(|| node.meter.next_id());
+    call.id.clone_from(&id);
     // The guest's own spans are beneath the call's.
     context.put(request.headers_mut());
-    let call = Call::new(node, function, key, (id.clone(), trace), started);
     let mut answer = within(&context, call.run(request)).await.into_response();
     allowance.tell(answer.headers_mut());
     if let Some(id) = id.and_then(|id| HeaderValue::from_maybe_shared(Bytes::from(id)).ok()) {
@@ -104,10 +113,16 @@ struct Call {
     /// Its record's.
     id: Option<String>,
     started: Instant,
+    /// How long it took to the head of its answer, or to its problem.
+    head: Option<Duration>,
     outcome: Outcome,
+    /// The problem that is its answer.
+    problem: Option<Code>,
     /// The problem or the limit that it ended with.
     code: Option<&'static str>,
     status: Option<StatusCode>,
+    /// Its tenant's budget and the rates have let it through.
+    begun: bool,
     /// Bytes of its answer's body, so far.
     answered: u64,
     /// From when it has its revision until its record is written.
@@ -119,9 +134,10 @@ struct Call {
 impl Drop for Call {
     fn drop(&mut self) {
         // Nobody is there to be told that it cannot be written now.
-        let _ = self.record();
-        self.node.telemetry.call(self.outcome);
-        if self.outcome != Outcome::Answered {
+        let _ = current::during(self.trace.context.link(), || self.record());
+        let took = self.head.unwrap_or_else(|| self.started.elapsed());
+        self.function.tally.end(self.outcome, self.problem, took);
+        if self.begun && self.outcome != Outcome::Answered {
             self.function.count_failure();
         }
     }
@@ -132,12 +148,32 @@ impl Call {
         node: Arc<Node>,
         function: Arc<Function>,
         key: Option<Arc<str>>,
-        (id, trace): (Option<String>, Recording),
+        trace: Recording,
         started: Instant,
     ) -> Self {
-        let (outcome, answered) = (Outcome::Cancelled, 0);
-        let (code, status, bill) = (None, None, None);
-        Self { node, function, key, id, started, outcome, code, status, answered, bill, trace }
+        function.tally.begin();
+        Self {
+            node,
+            function,
+            key,
+            id: None,
+            started,
+            head: None,
+            outcome: Outcome::Cancelled,
+            problem: None,
+            code: None,
+            status: None,
+            begun: false,
+            answered: 0,
+            bill: None,
+            trace,
+        }
+    }
+
+    /// It is answered with a problem.
+    fn refused(&mut self, code: Code) {
+        (self.outcome, self.problem) = (code.outcome(), Some(code));
+        (self.code, self.status) = (Some(code.name()), Some(code.status()));
     }
 
     /// Writes the call's record, as it ends now, and has its trace sent with it. What it uses after that is in another record.
@@ -186,14 +222,14 @@ impl Call {
     }
 
     async fn run(mut self, request: Request) -> Result<Response, Problem> {
+        self.begun = true;
         let head_only = request.method() == Method::HEAD;
         let answer = self.answer(request).await;
-        self.node.telemetry.call_head(self.started.elapsed());
+        self.head = Some(self.started.elapsed());
         match answer {
             Ok((response, sandbox)) => self.send(response, sandbox, head_only),
             Err(problem) => {
-                self.outcome = outcome(problem.code);
-                (self.code, self.status) = (Some(problem.code.name()), Some(problem.code.status()));
+                self.refused(problem.code);
                 Err(problem)
             }
         }
@@ -325,67 +361,6 @@ struct Hold {
     left: u64,
 }
 
-fn outcome(code: Code) -> Outcome {
-    match code {
-        Code::FunctionFailed
-        | Code::ResponseTooLarge
-        | Code::MemoryLimit
-        | Code::TableLimit
-        | Code::InstanceLimit
-        | Code::CpuLimit
-        | Code::StackLimit
-        | Code::HostMemoryLimit
-        | Code::ResourceLimit
-        | Code::HeaderLimit
-        | Code::OutboundLimit => Outcome::Failed,
-        Code::RequestTimeout | Code::InferenceTimeout => Outcome::TimedOut,
-        Code::Unauthorized
-        | Code::Forbidden
-        | Code::TenantRequired
-        | Code::TenantSuspended
-        | Code::TooManyFailures
-        | Code::RateLimited
-        | Code::BudgetExhausted
-        | Code::QuotaExceeded
-        | Code::Conflict
-        | Code::IdempotencyMismatch
-        | Code::PreconditionFailed
-        | Code::NotFound
-        | Code::MethodNotAllowed
-        | Code::InvalidName
-        | Code::InvalidRequest
-        | Code::UnsupportedMediaType
-        | Code::TooLarge
-        | Code::UploadTimeout
-        | Code::HeadersTooLarge
-        | Code::InvalidConfig
-        | Code::InvalidComponent
-        | Code::InvalidSignature
-        | Code::PolicyViolation
-        | Code::InvalidModel
-        | Code::UnsupportedFormat
-        | Code::ModelInUse
-        | Code::FunctionOverloaded
-        | Code::ServerOverloaded
-        | Code::NodeMemory
-        | Code::DeviceMemory
-        | Code::TenantMemory
-        | Code::TenantOverloaded
-        | Code::QueueTimeout
-        | Code::StartFailed
-        | Code::StartTimeout
-        | Code::PreparationTimeout
-        | Code::PreparationMemory
-        | Code::PreparationFailed
-        | Code::ModelMemory
-        | Code::OperatorCost
-        | Code::StorageFull
-        | Code::StorageUnavailable
-        | Code::Stopping
-        | Code::Internal => Outcome::Refused,
-    }
-}
-
 fn refused(node: &Node, revision: &Revision, refusal: &Refusal) -> Problem {
     let function = &revision.function;
     let (code, detail) = match refusal {
@@ -498,6 +473,24 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        current::during(self.call.trace.context.link(), || self.as_mut().poll(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Answer {
+    /// The next frame.
+    fn poll(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
             // A sandbox says that it failed before its body closes, so this cannot miss it.
             None => match self.end.try_recv() {
@@ -533,14 +526,6 @@ impl HttpBody for Answer {
             return self.last(Some(frame));
         }
         Poll::Ready(Some(Ok(frame)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

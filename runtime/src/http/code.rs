@@ -2,6 +2,8 @@
 
 use http::StatusCode;
 
+use crate::meter::record::Outcome;
+
 /// What a code means to a client.
 pub(super) struct Row {
     pub status: StatusCode,
@@ -111,6 +113,68 @@ impl Code {
 
     pub fn is_retryable(self) -> bool {
         self.row().retry_after.is_some()
+    }
+
+    /// How a call ended that is answered with it.
+    pub fn outcome(self) -> Outcome {
+        match self {
+            Self::FunctionFailed
+            | Self::ResponseTooLarge
+            | Self::MemoryLimit
+            | Self::TableLimit
+            | Self::InstanceLimit
+            | Self::CpuLimit
+            | Self::StackLimit
+            | Self::HostMemoryLimit
+            | Self::ResourceLimit
+            | Self::HeaderLimit
+            | Self::OutboundLimit => Outcome::Failed,
+            Self::RequestTimeout | Self::InferenceTimeout => Outcome::TimedOut,
+            Self::Unauthorized
+            | Self::Forbidden
+            | Self::TenantRequired
+            | Self::TenantSuspended
+            | Self::TooManyFailures
+            | Self::RateLimited
+            | Self::BudgetExhausted
+            | Self::QuotaExceeded
+            | Self::Conflict
+            | Self::IdempotencyMismatch
+            | Self::PreconditionFailed
+            | Self::NotFound
+            | Self::MethodNotAllowed
+            | Self::InvalidName
+            | Self::InvalidRequest
+            | Self::UnsupportedMediaType
+            | Self::TooLarge
+            | Self::UploadTimeout
+            | Self::HeadersTooLarge
+            | Self::InvalidConfig
+            | Self::InvalidComponent
+            | Self::InvalidSignature
+            | Self::PolicyViolation
+            | Self::InvalidModel
+            | Self::UnsupportedFormat
+            | Self::ModelInUse
+            | Self::FunctionOverloaded
+            | Self::ServerOverloaded
+            | Self::NodeMemory
+            | Self::DeviceMemory
+            | Self::TenantMemory
+            | Self::TenantOverloaded
+            | Self::QueueTimeout
+            | Self::StartFailed
+            | Self::StartTimeout
+            | Self::PreparationTimeout
+            | Self::PreparationMemory
+            | Self::PreparationFailed
+            | Self::ModelMemory
+            | Self::OperatorCost
+            | Self::StorageFull
+            | Self::StorageUnavailable
+            | Self::Stopping
+            | Self::Internal => Outcome::Refused,
+        }
     }
 }
 

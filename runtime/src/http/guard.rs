@@ -85,7 +85,17 @@ struct Guard {
     needs: Needs,
 }
 
-async fn look(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+async fn look(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let node = Arc::clone(&guard.node);
+    let response = let_in(guard, request, next).await;
+    if let Some(code) = response.extensions().get::<Code>() {
+        node.telemetry.problem(*code);
+    }
+    response
+}
+
+/// The answer to a request: its route's, if whoever asks may have it.
+async fn let_in(guard: Guard, mut request: Request, next: Next) -> Response {
     let Guard { node, needs } = guard;
     if !request.body().is_end_stream() {
         request = request.map(|body| Body::new(ReadToEnd::new(body)));

@@ -62,14 +62,15 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, post, put};
-use http::header;
 use http::request::Parts;
+use http::{HeaderMap, header};
 
 use crate::access::Right;
 use crate::config::Settings;
 use crate::meter::money::Month;
 use crate::name::Name;
 use crate::node::Node;
+use crate::telemetry::Form;
 use guard::{Needs, Routes};
 use problem::{Code, Problem};
 use upload::CONFIG_BYTES;
@@ -148,13 +149,22 @@ pub fn router(node: Arc<Node>) -> (Router, Vec<(&'static str, &'static str)>) {
     let list = routes.list().into_iter().map(|(method, path, _)| (method, path)).collect();
     let router = routes
         .guarded(&node)
-        .fallback(|| async { Problem::new(Code::NotFound, "there is no such route") })
-        .method_not_allowed_fallback(|| async {
-            Problem::new(Code::MethodNotAllowed, "this route does not have that method; see the Allow header")
+        .fallback(async |State(node): State<Arc<Node>>| {
+            unrouted(&node, Code::NotFound, "there is no such route")
+        })
+        .method_not_allowed_fallback(async |State(node): State<Arc<Node>>| {
+            let detail = "this route does not have that method; see the Allow header";
+            unrouted(&node, Code::MethodNotAllowed, detail)
         })
         .layer(DefaultBodyLimit::disable())
         .with_state(node);
     (router, list)
+}
+
+/// The answer to a request that comes to no route, and so past no guard.
+fn unrouted(node: &Node, code: Code, detail: &'static str) -> Problem {
+    node.telemetry.problem(code);
+    Problem::new(code, detail)
 }
 
 /// The description of all routes, as JSON text.
@@ -189,10 +199,11 @@ async fn whole<T: Send + 'static>(
     tokio::spawn(change).await.map_err(|error| Problem::internal(&error.into()))?
 }
 
-async fn metrics(State(node): State<Arc<Node>>) -> Result<Response, Problem> {
-    let text = node.metrics().map_err(|error| Problem::internal(&error.into()))?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+/// `GET /metrics`: OpenMetrics for those who ask for it, as Prometheus does, and Prometheus' older text for others.
+async fn metrics(State(node): State<Arc<Node>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let form = Form::accepted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+    let text = node.metrics().await.text(form).map_err(|error| Problem::internal(&error.into()))?;
+    Ok(([(header::CONTENT_TYPE, form.content_type())], text).into_response())
 }
 
 /// The name of a function, from a route's path.

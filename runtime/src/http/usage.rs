@@ -19,11 +19,13 @@ use crate::meter::filter::Filter;
 use crate::meter::find::{Found, Wish};
 use crate::meter::focus::Focus;
 use crate::meter::ledger::Position;
+use crate::meter::quantities::Named;
 use crate::meter::query::{self, BY_MINUTE, Bucket, Dimension, Unanswered, month_of};
 use crate::meter::record::{Kind, Outcome, Record, Use};
 use crate::meter::totals::{HOUR, Key, QUANTITIES, Sums};
 use crate::node::Node;
 use crate::store::Enough;
+use crate::units;
 
 /// Where the next part of an answer that is no JSON begins.
 const NEXT: HeaderName = HeaderName::from_static("weir-next");
@@ -91,7 +93,7 @@ struct UsageRow {
     start: String,
     by: BTreeMap<&'static str, String>,
     /// Quantities as usage records have them; those that are 0 are left out.
-    sums: BTreeMap<&'static str, u64>,
+    sums: Named,
 }
 
 fn invalid(detail: String) -> Problem {
@@ -105,19 +107,17 @@ fn moment(field: &str, text: &str) -> Result<u64, Problem> {
     millis.ok_or_else(|| invalid(format!("{field} is `{text}`; write a time as 2026-12-03T10:00:00Z")))
 }
 
-/// A moment as text.
-fn shown(millis: u64) -> String {
-    let at = std::time::UNIX_EPOCH.checked_add(std::time::Duration::from_millis(millis));
-    at.map_or_else(String::new, |at| humantime::format_rfc3339_seconds(at).to_string())
-}
-
 /// The times that are asked for, in whole spans.
 fn times(node: &Node, from: Option<&str>, to: Option<&str>, span: u64) -> Result<(u64, u64), Problem> {
     let now = node.meter.now();
     let from = from.map_or(Ok(month_of(now)), |text| moment("from", text))?;
     let to = to.map_or(Ok(now + 1), |text| moment("to", text))?;
     if to <= from {
-        return Err(invalid(format!("to is {}, which is not after from, {}", shown(to), shown(from))));
+        return Err(invalid(format!(
+            "to is {}, which is not after from, {}",
+            units::moment(to),
+            units::moment(from)
+        )));
     }
     Ok((from / span * span, to.div_ceil(span).saturating_mul(span)))
 }
@@ -145,12 +145,6 @@ impl From<Unanswered> for Problem {
             Unanswered::TooMuch(detail) => invalid(detail),
         }
     }
-}
-
-/// The quantities that are not 0.
-fn quantities(sums: &Sums) -> BTreeMap<&'static str, u64> {
-    let named = QUANTITIES.iter().map(|quantity| quantity.name).zip(sums.values());
-    named.filter(|(_, value)| *value > 0).collect()
 }
 
 /// `GET /v1/usage`
@@ -185,12 +179,13 @@ pub async fn sums(
     rows.sort_by_cached_key(place);
     let (rows, next) = limit.page(rows, after, place);
     let row = |row: query::Row| UsageRow {
-        start: shown(row.start),
+        start: units::moment(row.start),
         by: by.iter().map(|dimension| dimension.name()).zip(row.by).collect(),
-        sums: quantities(&row.sums),
+        sums: row.sums.named(),
     };
     let rows = rows.into_iter().map(row).collect();
-    Ok(Json(UsageView { tenant, from: shown(from), to: shown(to), rows, next }).into_response())
+    Ok(Json(UsageView { tenant, from: units::moment(from), to: units::moment(to), rows, next })
+        .into_response())
 }
 
 /// What was used with its costs. Prices hold by the hour.
@@ -214,7 +209,8 @@ async fn costs(
         Enough::No
     };
     node.meter.by_hour(&node.store, &wish, each).await?;
-    let table = focus.csv(|start| bucket.end(start), shown).map_err(|error| Problem::internal(&error))?;
+    let table =
+        focus.csv(|start| bucket.end(start), units::moment).map_err(|error| Problem::internal(&error))?;
     Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], table).into_response())
 }
 
@@ -225,7 +221,7 @@ fn table(by: &[Dimension], rows: &[query::Row]) -> anyhow::Result<String> {
     writer.write_record(["start"].into_iter().chain(names).chain(quantities))?;
     for row in rows {
         let sums = row.sums.values().map(|sum| sum.to_string());
-        writer.write_record([shown(row.start)].iter().chain(&row.by).chain(&sums))?;
+        writer.write_record([units::moment(row.start)].iter().chain(&row.by).chain(&sums))?;
     }
     Ok(String::from_utf8(writer.into_inner()?)?)
 }

@@ -87,17 +87,19 @@ impl Bill {
         write(&mut self.state().amounts);
     }
 
-    /// The call is in this sandbox from now on.
-    pub fn enter(&self, cpu: Arc<CpuMeter>, memory: Arc<Account>) {
+    /// The call is in this sandbox from now on, which has computed for so long before: to start, if it is the first call.
+    pub fn enter(&self, start: Duration, cpu: Arc<CpuMeter>, memory: Arc<Account>) {
+        let mut state = self.state();
+        state.amounts.guest_cpu_ns += nanos(start);
         // What the sandbox had while it waited for a call is the call's that it waited for.
-        self.state().source = Some(Source { cpu, seen: 0, memory });
+        state.source = Some(Source { cpu, seen: 0, memory });
     }
 
-    /// The sandbox is done with the call. To be called on the guest's own thread.
-    pub fn leave(&self) {
+    /// The sandbox is done with the call, for which it has computed for so long.
+    pub fn leave(&self, spent: Duration) {
         let mut state = self.state();
-        if let Some(Source { cpu, seen, memory }) = state.source.take() {
-            state.amounts.guest_cpu_ns += nanos(cpu.spent()).saturating_sub(seen);
+        if let Some(Source { seen, memory, .. }) = state.source.take() {
+            state.amounts.guest_cpu_ns += nanos(spent).saturating_sub(seen);
             state.amounts.host_byte_ns += memory.take_held();
         }
     }
@@ -192,7 +194,8 @@ impl Bill {
 
 impl Drop for Bill {
     fn drop(&mut self) {
-        self.leave();
+        let spent = self.state().source.as_ref().map(|source| source.cpu.spent());
+        self.leave(spent.unwrap_or_default());
         let amounts = std::mem::take(&mut self.state().amounts);
         self.rest.add(amounts);
     }

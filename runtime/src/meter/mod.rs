@@ -110,7 +110,7 @@ impl Meter {
     }
 
     /// The same with other clocks.
-    fn open_with(
+    pub(crate) fn open_with(
         sources: Box<dyn Sources>,
         root: &Path,
         summed: Position,

@@ -1,7 +1,12 @@
 //! The quantities of usage records, named once: sums of them in memory, in the store and in answers all have these fields, in
 //! this order.
 
+use std::collections::BTreeMap;
+
 use super::record::{Record, Use};
+
+/// Quantities by name.
+pub type Named = BTreeMap<&'static str, u64>;
 
 /// Makes [`Sums`] and [`Quantity`] of a list of what records have and a list of what their uses have.
 macro_rules! quantities {
@@ -47,6 +52,12 @@ macro_rules! quantities {
             pub fn of(values: [u64; QUANTITIES.len()]) -> Self {
                 let [$($call,)* $($used,)*] = values;
                 Self { $($call,)* $($used,)* }
+            }
+
+            /// Those that are not 0, by name.
+            pub fn named(&self) -> Named {
+                let named = QUANTITIES.iter().map(|quantity| quantity.name).zip(self.values());
+                named.filter(|(_, value)| *value > 0).collect()
             }
 
             /// Adds what a record says of its call as a whole.

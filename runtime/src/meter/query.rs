@@ -65,7 +65,8 @@ impl Dimension {
         }
     }
 
-    fn of(self, key: &Key) -> String {
+    /// What sums are kept apart by it: the text of a key; empty where it has none.
+    pub fn of(self, key: &Key) -> String {
         match self {
             Self::Tenant => key.tenant.to_string(),
             Self::Kind => key.kind.name().to_owned(),

@@ -1,12 +1,11 @@
-//! What goes into usage records beside the calls' own: what calls use after theirs, and what stays in devices' memory. And all
-//! metrics.
+//! What goes into usage records beside the calls' own: what calls use after theirs, and what stays in devices' memory. And
+//! metrics on their way out.
 
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::Node;
-use crate::log::nanos;
-use crate::otlp::openmetrics;
+use crate::telemetry::otlp;
 
 /// How long the last calls' sandboxes have to end when the server has stopped.
 const LAST: Duration = Duration::from_secs(1);
@@ -29,26 +28,12 @@ impl Node {
         }
     }
 
-    /// All metrics, as Prometheus text.
-    ///
-    /// # Errors
-    /// None in practice: the text is written to memory.
-    pub fn metrics(&self) -> Result<String, std::fmt::Error> {
-        self.telemetry.budgets(self.budgets.over(self.clock()));
-        let counts = self.exporter.as_ref().map(|exporter| Arc::clone(exporter.counts())).unwrap_or_default();
-        self.telemetry.health(&self.meter.stats(), &counts);
-        self.telemetry.text(&self.service.stats(), &self.memory)
-    }
-
     /// Has all metrics sent, for as long as it is polled.
     pub async fn send_metrics(&self) {
-        let start = nanos(SystemTime::now());
         let Some(exporter) = self.exporter.as_ref().filter(|exporter| exporter.has_metrics()) else { return };
         loop {
             tokio::time::sleep(self.settings().otlp.metrics_interval).await;
-            if let Ok(text) = self.metrics() {
-                exporter.metrics(openmetrics::metrics(&text, start, nanos(SystemTime::now())));
-            }
+            exporter.metrics(otlp::metrics(&self.metrics().await));
         }
     }
 

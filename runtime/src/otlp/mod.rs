@@ -14,7 +14,6 @@
 //! does not hold up the others.
 
 pub mod counts;
-pub mod openmetrics;
 pub mod queue;
 mod retry;
 mod send;

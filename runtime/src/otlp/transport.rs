@@ -19,12 +19,12 @@ use super::retry::{self, Refused};
 use super::signal::Route;
 use crate::config::otlp::header;
 use crate::config::{OtlpConfig, Protocol};
+use crate::receiver::{self, chain};
 
 /// The most bytes of an answer that are read.
 const ANSWER: usize = 64 << 10;
 /// The most of an answer's text that is repeated in the log.
 const TEXT: usize = 512;
-const AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
 
 /// What the receiver says of a batch that it has taken.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,8 @@ impl Transport {
     ) -> anyhow::Result<Self> {
         let origin: Uri = endpoint.parse()?;
         let is_tls = origin.scheme_str() == Some("https");
-        let mut endpoint = Endpoint::new(origin.clone())?.user_agent(AGENT)?.connect_timeout(timeout);
+        let mut endpoint =
+            Endpoint::new(origin.clone())?.user_agent(receiver::AGENT)?.connect_timeout(timeout);
         if is_tls {
             let tls = match ca {
                 Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
@@ -102,19 +103,7 @@ impl Transport {
 
     fn http(url: String, mut headers: HeaderMap, ca: Option<&[u8]>) -> anyhow::Result<Self> {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        let mut client = reqwest::Client::builder()
-            .use_rustls_tls()
-            .user_agent(AGENT)
-            .default_headers(headers)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy();
-        if let Some(ca) = ca {
-            client = client.tls_built_in_root_certs(false);
-            for certificate in reqwest::Certificate::from_pem_bundle(ca).context("otlp.ca cannot be used")? {
-                client = client.add_root_certificate(certificate);
-            }
-        }
-        Ok(Self::Http { client: client.build()?, url })
+        Ok(Self::Http { client: receiver::client(headers, ca, "otlp.ca")?, url })
     }
 
     /// Sends a batch once, and waits for the answer.
@@ -176,12 +165,6 @@ fn headers(config: &OtlpConfig) -> anyhow::Result<HeaderMap> {
         }
     }
     Ok(headers)
-}
-
-/// An error with what caused it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// The answers of all signals have the same form: partial success, with a number and a text.

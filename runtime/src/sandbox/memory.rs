@@ -64,6 +64,11 @@ impl NodeMemory {
         self.pressed.notified().await;
     }
 
+    /// The most that all sandboxes may have.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

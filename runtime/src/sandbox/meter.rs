@@ -29,12 +29,21 @@ fn thread_time() -> u64 {
 }
 
 impl Meter {
-    /// A new call begins.
-    pub fn reset(&self) {
+    /// Begins anew: with a call, and after it. Gives the time up to now. For the guest's own thread to do, and with one look at
+    /// its clock, which is a call of the system.
+    pub fn restart(&self) -> Duration {
+        let spent = self.spent.load(Ordering::Relaxed);
+        let entered = self.entered.load(Ordering::Relaxed);
+        let running = match entered {
+            0 => 0,
+            entered => {
+                let now = thread_time().max(1);
+                self.entered.store(now, Ordering::Relaxed);
+                now.saturating_sub(entered)
+            }
+        };
         self.spent.store(0, Ordering::Relaxed);
-        if self.entered.load(Ordering::Relaxed) != 0 {
-            self.enter();
-        }
+        Duration::from_nanos(spent.saturating_add(running))
     }
 
     fn enter(&self) {
@@ -117,7 +126,8 @@ mod tests {
         let waits = meter.metered(async { meter.unmetered(async { compute(1_000_000_000) }).await });
         waits.now_or_never().unwrap();
         assert!(meter.spent() - first < Duration::from_millis(500), "a device's work is not the guest's");
-        meter.reset();
+        let all = meter.spent();
+        assert_eq!(meter.restart(), all);
         assert_eq!(meter.spent(), Duration::ZERO);
     }
 
@@ -126,8 +136,13 @@ mod tests {
         let meter = Meter::default();
         let seen = meter.metered(async {
             compute(1_000_000);
-            meter.spent()
+            let seen = meter.spent();
+            let first = meter.restart();
+            compute(1_000_000);
+            (seen, first, meter.restart())
         });
-        assert!(seen.now_or_never().unwrap() >= Duration::from_millis(1));
+        let (seen, first, second) = seen.now_or_never().unwrap();
+        assert!(seen >= Duration::from_millis(1) && first >= seen && second >= Duration::from_millis(1));
+        assert!(meter.spent() < first + second, "what was given is not given again");
     }
 }

@@ -24,7 +24,7 @@ use super::memory::{Account, Held, NodeMemory};
 use super::met::{Engines, Met};
 use super::meter::Meter;
 use super::wasi_nn::{ModelAccess, View};
-use crate::function::{Limits as FunctionLimits, nanos};
+use crate::function::Limits as FunctionLimits;
 use crate::limits::{Exceeded, Limit};
 use crate::meter::bill::Bill;
 use crate::telemetry::{Gauge, Telemetry};
@@ -170,13 +170,9 @@ impl Host {
         self.deadline = Some(deadline);
         self.log.begin(number, Some(trace.clone()));
         self.met.begin();
+        let start = self.meter.restart();
         if let Some(bill) = &bill {
-            // To start, if it is the first call.
-            bill.add(|amounts| amounts.guest_cpu_ns += nanos(self.meter.spent()));
-        }
-        self.meter.reset();
-        if let Some(bill) = &bill {
-            bill.enter(Arc::clone(&self.meter), Arc::clone(&self.limits.account));
+            bill.enter(start, Arc::clone(&self.meter), Arc::clone(&self.limits.account));
         }
         self.outgoing.begin(bill.clone(), Some(trace));
         self.bill = bill;
@@ -185,10 +181,10 @@ impl Host {
     /// The guest is done with a call, and with its bill. To be called on its own thread.
     pub fn end(&mut self) {
         self.outgoing.begin(None, None);
+        let spent = self.meter.restart();
         if let Some(bill) = self.bill.take() {
-            bill.leave();
+            bill.leave(spent);
         }
-        self.meter.reset();
     }
 
     /// Counts the guest's time.

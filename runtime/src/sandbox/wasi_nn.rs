@@ -248,7 +248,7 @@ impl ModelAccess {
         }
         let inference =
             inferred.map_err(|error| Error { limit: limit(&error, own.is_some()), ..error.into() })?;
-        self.telemetry.inference(&inference.cost);
+        self.telemetry.inference(device, &inference.cost);
         Ok(inference.outputs)
     }
 }

@@ -26,6 +26,9 @@ pub type Transaction = sqlx::Transaction<'static, sqlx::Sqlite>;
 /// The database, in the data directory.
 pub const FILE: &str = "weir.db";
 
+/// Its write-ahead log, beside it.
+pub const LOG: &str = "weir.db-wal";
+
 /// One writes at a time; the others read meanwhile.
 const CONNECTIONS: u32 = 4;
 
@@ -39,6 +42,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (3, "key_uses", include_str!("../../migrations/0003_key_uses.sql")),
     (4, "usage", include_str!("../../migrations/0004_usage.sql")),
     (5, "money", include_str!("../../migrations/0005_money.sql")),
+    (6, "webhook", include_str!("../../migrations/0006_webhook.sql")),
 ];
 
 /// Opens the database of a data directory, or makes it, and brings its schema up to date.
@@ -194,7 +198,7 @@ mod tests {
         assert_eq!(setting(&pool, "PRAGMA journal_mode").await, "wal");
         assert_eq!(setting(&pool, "PRAGMA synchronous").await, "2", "FULL");
         assert_eq!(setting(&pool, "PRAGMA foreign_keys").await, "1");
-        for file in [FILE, "weir.db-wal", "weir.db-shm"] {
+        for file in [FILE, LOG, "weir.db-shm"] {
             let mode = std::fs::metadata(data.path().join(file)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }

@@ -34,6 +34,7 @@ mod snapshot;
 mod spent;
 mod usage;
 mod uses;
+mod webhook;
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -60,6 +61,16 @@ pub struct Store {
     database: Pool,
     probe: Probe,
     lock: File,
+}
+
+/// Bytes on disk.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// Of the database and its write-ahead log.
+    pub database: u64,
+    /// What the file system has left for this server, and what it has in all.
+    pub free: u64,
+    pub disk: u64,
 }
 
 impl Store {
@@ -104,6 +115,19 @@ impl Store {
     /// Why they cannot.
     pub async fn can_write(&self) -> Result<(), String> {
         self.probe.ask(|| probe::write(self.database.clone(), self.root.join("tmp"))).await
+    }
+
+    /// What the database has of its disk, and how much of that is left. None where the disk does not tell.
+    pub async fn sizes(&self) -> Option<Sizes> {
+        let root = self.root.clone();
+        let look = move || {
+            let of = |file: &str| fs::metadata(root.join(file)).map_or(0, |file| file.len());
+            let database = [database::FILE, database::LOG].into_iter().map(of).sum();
+            let disk = rustix::fs::statvfs(&root).ok()?;
+            let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+            Some(Sizes { database, free: bytes(disk.f_bavail), disk: bytes(disk.f_blocks) })
+        };
+        tokio::task::spawn_blocking(look).await.ok().flatten()
     }
 
     /// This data directory's secret, made at the first start.

@@ -170,7 +170,7 @@ pub enum Enough {
 }
 
 /// A number as the store has it.
-fn number(number: u64) -> i64 {
+pub fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -1,128 +1,41 @@
-//! How the usage log and the exporter do: counts that they keep themselves, as metrics.
+//! How the usage log and the exporter do: what they count themselves.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
-
-use super::Kept;
+use super::names;
+use super::snapshot::{Sample, Snapshot};
 use crate::meter::Stats;
-use crate::otlp::Counts;
+use crate::otlp::{Count, Counts};
+use crate::webhook;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SignalLabels {
-    signal: &'static str,
+/// Adds what the usage log counts.
+pub fn usage(snapshot: &mut Snapshot, stats: &Stats) {
+    snapshot.one(&names::USAGE_RECORDS, stats.records);
+    snapshot.one(&names::USAGE_RECORDS_LOST, stats.lost);
+    snapshot.one(&names::USAGE_RECORDS_HELD, stats.held);
+    snapshot.one(&names::USAGE_LOG_SEGMENTS, stats.segments);
+    snapshot.one(&names::USAGE_LOG_BYTES, stats.bytes);
+    snapshot.one(&names::USAGE_LOG_MOST_BYTES, stats.most_bytes);
+    snapshot.one(&names::USAGE_SEGMENTS_EXPIRED, stats.expired);
+    snapshot.one(&names::USAGE_SEGMENTS_DROPPED, stats.dropped);
+    snapshot.one(&names::USAGE_CLOCK_STEPS, stats.clock_steps);
+    snapshot.one(&names::USAGE_REFUSES, u64::from(stats.refuses));
 }
 
-type OfSignals<M> = Family<SignalLabels, M>;
-
-/// Metrics of the usage log and of the exporter.
-#[derive(Default)]
-pub struct Health {
-    records: Kept,
-    lost: Kept,
-    expired: Kept,
-    dropped: Kept,
-    clock_steps: Kept,
-    held: Gauge,
-    segments: Gauge,
-    bytes: Gauge,
-    most_bytes: Gauge,
-    refuses: Gauge,
-    queued: OfSignals<Gauge>,
-    exported: OfSignals<Counter<u64, AtomicU64>>,
-    unexported: OfSignals<Counter<u64, AtomicU64>>,
-    failed: OfSignals<Counter<u64, AtomicU64>>,
-    rejected: OfSignals<Counter<u64, AtomicU64>>,
-    retries: OfSignals<Counter<u64, AtomicU64>>,
+/// Adds what has become of events.
+pub fn webhook(snapshot: &mut Snapshot, counts: &webhook::Counts) {
+    snapshot.one(&names::WEBHOOK_TAKEN, counts.taken());
+    snapshot.one(&names::WEBHOOK_FAILED, counts.failed());
+    snapshot.one(&names::WEBHOOK_BEHIND, counts.behind());
 }
 
-impl Health {
-    pub fn register(&self, registry: &mut Registry) {
-        for (name, help, counter) in [
-            ("usage_records", "Usage records written", &self.records),
-            (
-                "usage_records_lost",
-                "Usage records that are nowhere, as the disk took none and no more could be held",
-                &self.lost,
-            ),
-            ("usage_segments_expired", "Files of the usage log removed for their age", &self.expired),
-            ("usage_segments_dropped", "Files of the usage log removed for want of room", &self.dropped),
-            (
-                "usage_clock_steps",
-                "Times that the machine's clock was found to have been set back",
-                &self.clock_steps,
-            ),
-        ] {
-            registry.register(name, help, counter.clone());
-        }
-        for (name, help, gauge) in [
-            (
-                "usage_records_held",
-                "Usage records that are held in memory because the disk takes none",
-                &self.held,
-            ),
-            ("usage_log_segments", "Files of the usage log", &self.segments),
-            ("usage_log_bytes", "Bytes of the usage log", &self.bytes),
-            ("usage_log_most_bytes", "Bytes that the usage log may have", &self.most_bytes),
-            (
-                "usage_refuses",
-                "Whether calls are refused because their records could not be taken",
-                &self.refuses,
-            ),
-        ] {
-            registry.register(name, help, gauge.clone());
-        }
-        registry.register(
-            "otlp_queued",
-            "Spans, points and log records that wait to be sent",
-            self.queued.clone(),
-        );
-        for (name, help, family) in [
-            ("otlp_exported", "Spans, points and log records that a receiver has taken", &self.exported),
-            ("otlp_dropped", "Those that found the queue full, or were in it at the end", &self.unexported),
-            ("otlp_failed", "Those that a receiver refused, or could not be reached for", &self.failed),
-            ("otlp_rejected", "Those that a receiver did not take of a batch that it took", &self.rejected),
-            ("otlp_retries", "Requests that were sent again", &self.retries),
-        ] {
-            registry.register(name, help, family.clone());
-        }
-    }
-
-    pub fn set(&self, stats: &Stats, counts: &Counts) {
-        for (counter, value) in [
-            (&self.records, stats.records),
-            (&self.lost, stats.lost),
-            (&self.expired, stats.expired),
-            (&self.dropped, stats.dropped),
-            (&self.clock_steps, stats.clock_steps),
-        ] {
-            counter.inner().store(value, Ordering::Relaxed);
-        }
-        for (gauge, value) in [
-            (&self.held, stats.held),
-            (&self.segments, stats.segments),
-            (&self.bytes, stats.bytes),
-            (&self.most_bytes, stats.most_bytes),
-            (&self.refuses, stats.refuses.into()),
-        ] {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        }
-        for (signal, count) in counts.signals() {
-            let labels = SignalLabels { signal };
-            self.queued.get_or_create(&labels).set(i64::try_from(count.queued()).unwrap_or(i64::MAX));
-            for (family, value) in [
-                (&self.exported, count.exported()),
-                (&self.unexported, count.dropped()),
-                (&self.failed, count.failed()),
-                (&self.rejected, count.rejected()),
-                (&self.retries, count.retries()),
-            ] {
-                family.get_or_create(&labels).inner().store(value, Ordering::Relaxed);
-            }
-        }
-    }
+/// Adds what has become of what was to be sent.
+pub fn exporter(snapshot: &mut Snapshot, counts: &Counts) {
+    let of = |count: fn(&Count) -> u64| {
+        counts.signals().map(|(signal, counted)| Sample::new([signal], count(counted)))
+    };
+    snapshot.add(&names::OTLP_QUEUED, of(Count::queued));
+    snapshot.add(&names::OTLP_EXPORTED, of(Count::exported));
+    snapshot.add(&names::OTLP_DROPPED, of(Count::dropped));
+    snapshot.add(&names::OTLP_FAILED, of(Count::failed));
+    snapshot.add(&names::OTLP_REJECTED, of(Count::rejected));
+    snapshot.add(&names::OTLP_RETRIES, of(Count::retries));
 }

@@ -11,6 +11,11 @@ pub fn within<F: Future>(context: &Context, future: F) -> impl Future<Output = F
     CURRENT.scope(context.link(), future)
 }
 
+/// Does something as part of a call.
+pub fn during<T>(call: Link, work: impl FnOnce() -> T) -> T {
+    CURRENT.sync_scope(call, work)
+}
+
 /// The span that the task works for now, if it is for one.
 pub fn current() -> Option<Link> {
     CURRENT.try_with(|link| *link).ok()
@@ -28,6 +33,7 @@ mod tests {
             (current(), tokio::spawn(async { current() }).await.unwrap())
         });
         assert_eq!(inner.await, (Some(call.link()), None));
+        assert_eq!(during(call.link(), current), Some(call.link()));
         assert_eq!(current(), None);
     }
 }

@@ -24,7 +24,7 @@ pub fn usage(snapshot: &mut Snapshot, stats: &Stats) {
 pub fn webhook(snapshot: &mut Snapshot, counts: &webhook::Counts) {
     snapshot.one(&names::WEBHOOK_TAKEN, counts.taken());
     snapshot.one(&names::WEBHOOK_FAILED, counts.failed());
-    snapshot.one(&names::WEBHOOK_BEHIND, counts.behind());
+    snapshot.one(&names::WEBHOOK_BEHIND, counts.behind().saturating_mul(3600));
 }
 
 /// Adds what has become of what was to be sent.

@@ -162,7 +162,7 @@ metrics! {
     // The webhook of closed hours.
     WEBHOOK_TAKEN = Counter "weir_webhook_events_total" [] "Events of closed hours that the webhook has taken";
     WEBHOOK_FAILED = Counter "weir_webhook_failures_total" [] "Times that it has not taken one";
-    WEBHOOK_BEHIND = Gauge "weir_webhook_behind_hours" [] "Hours that are over and of which it has not taken all";
+    WEBHOOK_BEHIND = Gauge "weir_webhook_behind_seconds" [] "Time that is over and of which it has not taken all, in whole hours";
 
     // The process, by the names that all have.
     PROCESS_CPU = Counter "process_cpu_seconds_total" [] "CPU time of the process, its guests' included";

@@ -1,5 +1,6 @@
 //! All metrics as they stood at one time, and as text. `otlp.rs` makes the same numbers what OTLP carries.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -206,6 +207,14 @@ pub fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
+/// A label's value as both forms of text have it, which the encoder does not see to.
+fn escaped(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '"', '\n']) {
+        return value.into();
+    }
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").into()
+}
+
 /// Names and values of labels.
 struct Labels<'a>(&'static [&'static str], &'a [Arc<str>]);
 
@@ -214,6 +223,6 @@ impl EncodeLabelSet for Labels<'_> {
         self.0
             .iter()
             .zip(self.1)
-            .try_for_each(|(name, value)| (*name, &**value).encode(encoder.encode_label()))
+            .try_for_each(|(name, value)| (*name, &*escaped(value)).encode(encoder.encode_label()))
     }
 }

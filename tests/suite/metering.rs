@@ -298,6 +298,14 @@ async fn a_server_that_is_killed_loses_no_record_of_an_answer() {
     let process = Process::serve(data.path()).await;
     process.signal("TERM");
     assert_eq!(process.ends().await, Some(0));
+    let folder = data.path().to_str().unwrap();
+    let verified = tokio::process::Command::new(Process::binary("weir"))
+        .args(["usage", "verify", "--data-dir", folder])
+        .output()
+        .await
+        .unwrap();
+    assert!(verified.status.success(), "{verified:?}");
+    println!("{}", String::from_utf8_lossy(&verified.stdout).trim());
     let records = usage::records(data.path());
     let mut times = HashMap::<&str, u32>::new();
     for record in &records {

@@ -53,6 +53,34 @@ fn counts(server: &Server) -> Arc<weir::Counts> {
     server.exported.clone().unwrap()
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_refused_before_it_begins_has_its_trace() {
+    let receiver = Receiver::grpc().await;
+    let server = server(receiver.endpoint(), |_| {}).await;
+    let seldom = json!({ "calls_per_second": 1, "call_burst": 1 });
+    assert_eq!(server.deploy("echo", guests::ECHO, seldom).await.status, 201);
+    let mut refused = call(&server, "01").await;
+    while refused.status == 200 {
+        refused = call(&server, "01").await;
+    }
+    assert_eq!((refused.status, refused.code()), (429, "rate_limited"));
+    let is_it = |span: &Span| attributes(&span.attributes)["weir.outcome"] == "refused";
+    until("it is there", async || receiver.spans().iter().any(is_it)).await;
+    let span = receiver.spans().into_iter().find(is_it).unwrap();
+    assert_eq!((hex::encode(&span.trace_id), &*span.name), (TRACE.to_owned(), CALL));
+    let said = attributes(&span.attributes);
+    for (name, value) in [
+        ("http.response.status_code", "429"),
+        ("weir.tenant", "default"),
+        ("weir.function", "echo"),
+        ("weir.code", "rate_limited"),
+    ] {
+        assert_eq!(said.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    assert!(!said.contains_key("weir.usage.id"), "those that are refused at once have a record together");
+    server.stop().await;
+}
+
 fn beneath<'a>(spans: &'a [Span], parent: &Span, name: &str) -> Vec<&'a Span> {
     let is_child = |span: &&Span| span.parent_span_id == parent.span_id && span.name == name;
     spans.iter().filter(is_child).collect()

@@ -151,7 +151,7 @@ async fn happens(mix: Mix) -> (Ends, Stats) {
         tokio::spawn(async move {
             let (name, mut ends) = (format!("t{tenant}"), Ends::default());
             for turn in turns {
-                take(&service, &models, &bills, &name, turn, &mut ends).await;
+                take(&service, &*models, &bills, &name, turn, &mut ends).await;
             }
             ends
         })

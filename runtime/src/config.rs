@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use crate::http::tls::TlsFiles;
@@ -417,6 +418,12 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// The address of something on the web, of a text that is one.
+fn web(text: &str) -> Option<Url> {
+    let url = Url::parse(text).ok()?;
+    (["http", "https"].contains(&url.scheme()) && url.has_host()).then_some(url)
 }
 
 /// The files that say how a server is to be.

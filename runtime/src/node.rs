@@ -138,9 +138,6 @@ fn kinds() -> [Kind; 4] {
     ]
 }
 
-/// How often a component is compiled for one asker.
-const COMPILATIONS: usize = 4;
-
 /// A component on its way to be a revision.
 pub struct Deploy {
     pub config: FunctionConfig,
@@ -507,17 +504,14 @@ impl Node {
         self: &Arc<Self>,
         digest: &str,
         waits: For,
-        open: impl Fn() -> std::io::Result<File>,
+        open: impl FnOnce() -> std::io::Result<File>,
     ) -> anyhow::Result<Code> {
-        // What was made may be gone before it is mapped, where others deploy or delete the same component.
-        for _ in 0..COMPILATIONS {
-            if let Some(code) = self.map(digest).await? {
-                return Ok(code);
-            }
-            let mut draft = self.compiler.artifacts().draft(digest)?;
-            self.preparer.compile(waits, open()?, &mut draft).await?;
-            tokio::task::block_in_place(|| self.compiler.artifacts().keep(draft))?;
+        if let Some(code) = self.map(digest).await? {
+            return Ok(code);
         }
+        let mut draft = self.compiler.artifacts().draft(digest)?;
+        self.preparer.compile(waits, open()?, &mut draft).await?;
+        tokio::task::block_in_place(|| self.compiler.artifacts().keep(draft))?;
         let code = self.map(digest).await?;
         code.ok_or_else(|| anyhow::anyhow!("an artifact that was just made cannot be mapped"))
     }

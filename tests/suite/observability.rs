@@ -55,6 +55,14 @@ fn each_alert_has_its_line_of_the_runbook() {
     }
 }
 
+/// Sees that these series have these values: see [`metric`].
+#[track_caller]
+fn assert_series(text: &str, expected: &[(&str, f64)]) {
+    for (series, value) in expected {
+        assert_eq!(metric(text, series), *value, "{series} of\n{text}");
+    }
+}
+
 /// All metrics, as the operator sees them.
 async fn scrape(two: &Two) -> String {
     two.server.send(two.server.request(Method::GET, "/metrics").bearer_auth(&two.key)).await.text()
@@ -84,29 +92,30 @@ async fn calls_are_counted_by_tenant_and_function_and_refusals_by_code() {
         assert_eq!(call(path, body).await, status, "{path}");
     }
     let text = scrape(&two).await;
-    for (series, value) in [
-        ("weir_calls_total{tenant=\"acme\",function=\"hello\",outcome=\"answered\"}", 2.0),
-        ("weir_calls_total{tenant=\"other\",function=\"hello\",outcome=\"answered\"}", 1.0),
-        ("weir_calls_total{tenant=\"other\",function=\"small\",outcome=\"refused\"}", 2.0),
-        ("weir_calls_total{tenant=\"other\",function=\"seldom\",outcome=\"answered\"}", 1.0),
-        ("weir_calls_total{tenant=\"other\",function=\"seldom\",outcome=\"refused\"}", 1.0),
-        ("weir_calls_total", 7.0),
-        ("weir_call_seconds_count{tenant=\"acme\",function=\"hello\"}", 2.0),
-        ("weir_call_seconds_count", 7.0),
-        ("weir_call_problems_total{tenant=\"other\",function=\"small\",code=\"too_large\"}", 2.0),
-        ("weir_call_problems_total{tenant=\"other\",function=\"seldom\",code=\"rate_limited\"}", 1.0),
-        ("weir_call_problems_total", 3.0),
-        ("weir_problems_total{code=\"too_large\"}", 2.0),
-        ("weir_problems_total{code=\"rate_limited\"}", 1.0),
-        ("weir_problems_total{code=\"not_found\"}", 2.0),
-        ("weir_cold_starts_total{tenant=\"acme\",function=\"hello\"}", 1.0),
-        ("weir_calls_in_flight", 0.0),
-        ("weir_folded_functions", 0.0),
-        ("weir_functions", 4.0),
-        ("weir_store_up", 1.0),
-    ] {
-        assert_eq!(metric(&text, series), value, "{series} of\n{text}");
-    }
+    assert_series(
+        &text,
+        &[
+            ("weir_calls_total{tenant=\"acme\",function=\"hello\",outcome=\"answered\"}", 2.0),
+            ("weir_calls_total{tenant=\"other\",function=\"hello\",outcome=\"answered\"}", 1.0),
+            ("weir_calls_total{tenant=\"other\",function=\"small\",outcome=\"refused\"}", 2.0),
+            ("weir_calls_total{tenant=\"other\",function=\"seldom\",outcome=\"answered\"}", 1.0),
+            ("weir_calls_total{tenant=\"other\",function=\"seldom\",outcome=\"refused\"}", 1.0),
+            ("weir_calls_total", 7.0),
+            ("weir_call_seconds_count{tenant=\"acme\",function=\"hello\"}", 2.0),
+            ("weir_call_seconds_count", 7.0),
+            ("weir_call_problems_total{tenant=\"other\",function=\"small\",code=\"too_large\"}", 2.0),
+            ("weir_call_problems_total{tenant=\"other\",function=\"seldom\",code=\"rate_limited\"}", 1.0),
+            ("weir_call_problems_total", 3.0),
+            ("weir_problems_total{code=\"too_large\"}", 2.0),
+            ("weir_problems_total{code=\"rate_limited\"}", 1.0),
+            ("weir_problems_total{code=\"not_found\"}", 2.0),
+            ("weir_cold_starts_total{tenant=\"acme\",function=\"hello\"}", 1.0),
+            ("weir_calls_in_flight", 0.0),
+            ("weir_folded_functions", 0.0),
+            ("weir_functions", 4.0),
+            ("weir_store_up", 1.0),
+        ],
+    );
     for series in ["process_resident_memory_bytes", "process_open_fds", "weir_database_bytes"] {
         assert!(metric(&text, series) > 0.0, "{series} of\n{text}");
     }
@@ -129,17 +138,18 @@ async fn labels_are_bounded_and_what_has_none_is_counted_together() {
         assert_eq!(two.server.send(two.request("acme", Method::POST, &path)).await.status, 200, "{path}");
     }
     let text = scrape(&two).await;
-    for (series, value) in [
-        ("weir_calls_total{tenant=\"acme\",function=\"f0\",outcome=\"answered\"}", 1.0),
-        ("weir_calls_total{tenant=\"acme\",function=\"f1\",outcome=\"answered\"}", 1.0),
-        ("weir_calls_total{tenant=\"acme\",function=\"_other\",outcome=\"answered\"}", 3.0),
-        ("weir_calls_total{tenant=\"_other\",function=\"_other\",outcome=\"answered\"}", 1.0),
-        ("weir_calls_total", 6.0),
-        ("weir_folded_functions", 4.0),
-        ("weir_folded_tenants", 1.0),
-    ] {
-        assert_eq!(metric(&text, series), value, "{series} of\n{text}");
-    }
+    assert_series(
+        &text,
+        &[
+            ("weir_calls_total{tenant=\"acme\",function=\"f0\",outcome=\"answered\"}", 1.0),
+            ("weir_calls_total{tenant=\"acme\",function=\"f1\",outcome=\"answered\"}", 1.0),
+            ("weir_calls_total{tenant=\"acme\",function=\"_other\",outcome=\"answered\"}", 3.0),
+            ("weir_calls_total{tenant=\"_other\",function=\"_other\",outcome=\"answered\"}", 1.0),
+            ("weir_calls_total", 6.0),
+            ("weir_folded_functions", 4.0),
+            ("weir_folded_tenants", 1.0),
+        ],
+    );
     for hidden in ["\"f2\"", "\"f3\"", "\"f4\"", "\"other\""] {
         assert!(!text.contains(hidden), "{hidden} in\n{text}");
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::span;
 
 /// How many have labels of their own in metrics. All others are counted together.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
     /// Tenants: those with the most calls.

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Size, span};
@@ -229,10 +228,7 @@ impl OtlpConfig {
             ("logs_endpoint", &self.logs_endpoint),
         ] {
             let Some(endpoint) = endpoint else { continue };
-            let url = Url::parse(endpoint).ok().filter(|url| {
-                ["http", "https"].contains(&url.scheme()) && url.has_host() && url.query().is_none()
-            });
-            if url.is_none() {
+            if super::web(endpoint).is_none_or(|url| url.query().is_some()) {
                 let expected = "write it as http://HOST:PORT or https://HOST:PORT";
                 return Err(format!(
                     "otlp.{setting}: `{}` is not understood; {expected}",

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use crate::units::span;
@@ -44,14 +43,11 @@ impl WebhookConfig {
         if self.timeout.is_zero() || self.rows == 0 {
             return Err("webhook.timeout and webhook.rows must be more than nothing".to_owned());
         }
-        if let Some(text) = &self.url {
-            let url = Url::parse(text).ok();
-            if url.is_none_or(|url| !["http", "https"].contains(&url.scheme()) || !url.has_host()) {
-                let text = text.escape_default();
-                return Err(format!(
-                    "webhook.url: `{text}` is not understood; write it as https://HOST/PATH"
-                ));
-            }
+        if let Some(text) = &self.url
+            && super::web(text).is_none()
+        {
+            let text = text.escape_default();
+            return Err(format!("webhook.url: `{text}` is not understood; write it as https://HOST/PATH"));
         }
         Ok(())
     }

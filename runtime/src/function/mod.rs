@@ -104,7 +104,7 @@ impl Function {
     pub fn new(record: &FunctionRecord, node: &Arc<Node>) -> Self {
         let (tenant, name): (Arc<str>, Arc<str>) =
             (record.tenant.as_str().into(), record.name.as_str().into());
-        let tally = node.telemetry.function(&tenant, &name, &node.settings().metrics);
+        let tally = node.telemetry.function(&tenant, &name, node.settings().metrics);
         let rest = node.meter.rests.open(&tenant, &name, 0, None);
         let shipper = node.exporter.as_ref().filter(|exporter| exporter.has_logs()).map(|exporter| Shipper {
             exporter: Arc::clone(exporter),

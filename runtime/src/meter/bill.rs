@@ -63,6 +63,16 @@ struct State {
     source: Option<Source>,
 }
 
+impl State {
+    /// The sandbox is done with the call, if it was not before.
+    fn leave(&mut self, spent: impl FnOnce(&CpuMeter) -> Duration) {
+        if let Some(Source { cpu, seen, memory }) = self.source.take() {
+            self.amounts.guest_cpu_ns += nanos(spent(&cpu)).saturating_sub(seen);
+            self.amounts.host_byte_ns += memory.take_held();
+        }
+    }
+}
+
 /// A call's bill.
 pub struct Bill {
     key: Option<Arc<str>>,
@@ -97,11 +107,7 @@ impl Bill {
 
     /// The sandbox is done with the call, for which it has computed for so long.
     pub fn leave(&self, spent: Duration) {
-        let mut state = self.state();
-        if let Some(Source { seen, memory, .. }) = state.source.take() {
-            state.amounts.guest_cpu_ns += nanos(spent).saturating_sub(seen);
-            state.amounts.host_byte_ns += memory.take_held();
-        }
+        self.state().leave(|_| spent);
     }
 
     /// What loading and running a model on a device is written on. What nobody takes of it comes here.
@@ -194,10 +200,9 @@ impl Bill {
 
 impl Drop for Bill {
     fn drop(&mut self) {
-        let spent = self.state().source.as_ref().map(|source| source.cpu.spent());
-        self.leave(spent.unwrap_or_default());
-        let amounts = std::mem::take(&mut self.state().amounts);
-        self.rest.add(amounts);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.leave(CpuMeter::spent);
+        self.rest.add(std::mem::take(&mut state.amounts));
     }
 }
 

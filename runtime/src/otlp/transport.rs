@@ -21,6 +21,8 @@ use crate::config::otlp::header;
 use crate::config::{OtlpConfig, Protocol};
 use crate::receiver::{self, chain};
 
+/// The setting of the authorities.
+const CA: &str = "otlp.ca";
 /// The most bytes of an answer that are read.
 const ANSWER: usize = 64 << 10;
 /// The most of an answer's text that is repeated in the log.
@@ -58,10 +60,7 @@ impl Transport {
         };
         let Some(endpoint) = own.as_ref().or(config.endpoint.as_ref()) else { return Ok(None) };
         let headers = headers(config)?;
-        let ca = config.ca.as_ref().map(|file| {
-            std::fs::read(file).with_context(|| format!("otlp.ca: {} cannot be read", file.display()))
-        });
-        let ca = ca.transpose()?;
+        let ca = receiver::authorities(config.ca.as_deref(), CA)?;
         let transport = match config.protocol {
             Protocol::Grpc => Self::grpc(endpoint, route, headers, ca, config.timeout)?,
             Protocol::Http => {
@@ -92,7 +91,7 @@ impl Transport {
                 Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
                 None => ClientTlsConfig::new().with_webpki_roots(),
             };
-            endpoint = endpoint.tls_config(tls).context("otlp.ca cannot be used")?;
+            endpoint = endpoint.tls_config(tls).with_context(|| format!("{CA} cannot be used"))?;
         }
         // Nothing is connected before there is something to send.
         let client = Grpc::with_origin(endpoint.connect_lazy(), origin).max_decoding_message_size(ANSWER);
@@ -103,7 +102,7 @@ impl Transport {
 
     fn http(url: String, mut headers: HeaderMap, ca: Option<&[u8]>) -> anyhow::Result<Self> {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        Ok(Self::Http { client: receiver::client(headers, ca, "otlp.ca")?, url })
+        Ok(Self::Http { client: receiver::client(headers, ca, CA)?, url })
     }
 
     /// Sends a batch once, and waits for the answer.

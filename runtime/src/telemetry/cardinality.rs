@@ -13,21 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::series::{Series, Tally};
+use crate::config::MetricsConfig;
 
 /// The label of all that have none of their own. No tenant and no function can have this name.
 pub const OTHER: &str = "_other";
 
 /// How often all are ranked, at most.
 const RANKED_EVERY: Duration = Duration::from_secs(60);
-
-/// How many may have labels of their own, and for how long after they are gone.
-#[derive(Debug, Clone, Copy)]
-pub struct Most {
-    pub tenants: usize,
-    /// Of each tenant.
-    pub functions: usize,
-    pub keep: Duration,
-}
 
 /// Who has labels of their own.
 #[derive(Debug)]
@@ -58,6 +50,8 @@ struct Entry {
     tally: Weak<Tally>,
     named: Option<Arc<Series>>,
     gone: Option<Instant>,
+    /// Calls of its tally that are in the weight already.
+    weighed: u64,
     /// Its calls, those before the last ranking for half, and so on.
     weight: u64,
 }
@@ -92,25 +86,25 @@ impl Cardinality {
     }
 
     /// What a function that is new here counts with. It goes with its last holder.
-    pub fn enter(&self, tenant: &Arc<str>, function: &Arc<str>, most: Most) -> Arc<Tally> {
+    pub fn enter(&self, tenant: &Arc<str>, function: &Arc<str>, most: MetricsConfig) -> Arc<Tally> {
         let mut state = self.state();
         state.sweep(most.keep);
         let other = Arc::clone(&state.other);
         let tenant = state.tenant(tenant, most.tenants);
         if !tenant.functions.contains_key(function) {
-            let named = tenant.place(most.functions).then(Series::new);
+            let named = tenant.place(most.functions_per_tenant).then(Series::new);
             tenant.functions.insert(Arc::clone(function), Entry { named, ..Entry::default() });
         }
         // One of that name that is gone leaves its series.
         let entry = tenant.functions.entry(Arc::clone(function)).or_default();
         let named = tenant.named.as_ref().map(|all| entry.named.as_ref().unwrap_or(all));
         let tally = Arc::new(Tally::new(Arc::clone(named.unwrap_or(&other))));
-        (entry.tally, entry.gone) = (Arc::downgrade(&tally), None);
+        (entry.tally, entry.gone, entry.weighed) = (Arc::downgrade(&tally), None, 0);
         tally
     }
 
     /// The label for what a tenant has of a device.
-    pub fn label(&self, tenant: &Arc<str>, most: Most) -> Arc<str> {
+    pub fn label(&self, tenant: &Arc<str>, most: MetricsConfig) -> Arc<str> {
         if **tenant == *weir_gpu::SYSTEM {
             return Arc::clone(tenant);
         }
@@ -121,7 +115,7 @@ impl Cardinality {
     }
 
     /// Who has labels of their own now, and what was counted. Ranks all, if that is due at `now`.
-    pub fn show(&self, most: Most, now: Instant) -> Shown {
+    pub fn show(&self, most: MetricsConfig, now: Instant) -> Shown {
         let mut state = self.state();
         if now.saturating_duration_since(state.ranked) >= RANKED_EVERY {
             state.rank(most, now);
@@ -167,7 +161,7 @@ impl State {
     }
 
     /// Gives labels to those with the most calls, and takes them from the others.
-    fn rank(&mut self, most: Most, now: Instant) {
+    fn rank(&mut self, most: MetricsConfig, now: Instant) {
         self.ranked = now;
         self.forget(most.keep, now);
         let mut ranks = vec![];
@@ -180,7 +174,7 @@ impl State {
             let Some(tenant) = self.tenants.get_mut(name) else { continue };
             if place < most.tenants {
                 tenant.named.get_or_insert_with(Series::new);
-                tenant.rank(most.functions);
+                tenant.rank(most.functions_per_tenant);
             } else {
                 tenant.named = None;
                 tenant.rank(0);
@@ -252,7 +246,8 @@ impl Tenant {
     fn weigh(&mut self) -> u64 {
         let mut sum = 0_u64;
         for entry in self.functions.values_mut() {
-            let recent = entry.tally.upgrade().map_or(0, |tally| tally.recent.take());
+            let ended = entry.tally.upgrade().map_or(entry.weighed, |tally| tally.ended.get());
+            let recent = ended.saturating_sub(std::mem::replace(&mut entry.weighed, ended));
             entry.weight = (entry.weight / 2).saturating_add(recent);
             sum = sum.saturating_add(entry.weight);
         }

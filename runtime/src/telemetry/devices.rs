@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use weir_gpu::{Cost, DeviceStats, Stats};
 
-use super::cardinality::{Cardinality, Most};
+use super::cardinality::Cardinality;
 use super::count::{Histogram, INNER_BOUNDS};
 use super::names;
 use super::snapshot::{Sample, Snapshot, seconds};
+use crate::config::MetricsConfig;
 
 /// Histograms of a device: of waiting for a lane, and of holding one.
 type Times = Arc<[Histogram; 2]>;
@@ -55,7 +56,13 @@ impl Devices {
     }
 
     /// Adds what the devices count and have.
-    pub fn add(&self, snapshot: &mut Snapshot, stats: &Stats, cardinality: &Cardinality, most: Most) {
+    pub fn add(
+        &self,
+        snapshot: &mut Snapshot,
+        stats: &Stats,
+        cardinality: &Cardinality,
+        most: MetricsConfig,
+    ) {
         let inferences = [("answered", stats.inferences), ("failed", stats.failed_inferences)];
         snapshot.add(&names::INFERENCES, inferences.map(|(outcome, count)| Sample::new([outcome], count)));
         let times: Vec<_> = stats.devices.iter().map(|it| (&*it.name, self.times(&it.name))).collect();

@@ -1,4 +1,4 @@
-//! How the usage log and the exporter do: what they count themselves.
+//! How the usage log, the exporter and the webhook do: what they count themselves.
 
 use super::names;
 use super::snapshot::{Sample, Snapshot};

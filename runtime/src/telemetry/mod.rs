@@ -6,7 +6,7 @@
 //! series.rs       what calls of a function are counted in
 //! cardinality.rs  who has labels of its own
 //! devices.rs      what the devices count
-//! health.rs       what the usage log and the exporter count
+//! health.rs       what the usage log, the exporter and the webhook count
 //! process.rs      what the system counts
 //! scrape.rs       all of it at one time
 //! snapshot.rs     that, as text
@@ -39,7 +39,7 @@ pub use snapshot::Form;
 use crate::config::MetricsConfig;
 use crate::http::problem::Code;
 use crate::limits::Limit;
-use cardinality::{Cardinality, Most};
+use cardinality::Cardinality;
 use count::{Count, Counts, Histogram, INNER_BOUNDS, Live};
 use devices::Devices;
 
@@ -77,17 +77,10 @@ impl Default for Telemetry {
     }
 }
 
-impl From<&MetricsConfig> for Most {
-    fn from(config: &MetricsConfig) -> Self {
-        let MetricsConfig { tenants, functions_per_tenant: functions, keep, .. } = *config;
-        Self { tenants, functions, keep }
-    }
-}
-
 impl Telemetry {
     /// What a function that is deployed counts its calls with, for as long as it holds it.
-    pub fn function(&self, tenant: &Arc<str>, function: &Arc<str>, config: &MetricsConfig) -> Arc<Tally> {
-        self.functions.enter(tenant, function, config.into())
+    pub fn function(&self, tenant: &Arc<str>, function: &Arc<str>, most: MetricsConfig) -> Arc<Tally> {
+        self.functions.enter(tenant, function, most)
     }
 
     /// A limit was met.

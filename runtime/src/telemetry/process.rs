@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::names;
-use super::snapshot::{Sample, Snapshot};
+use super::snapshot::Snapshot;
 
 /// Adds what the process has used, and uses. What the system does not tell has no value.
 pub fn add(snapshot: &mut Snapshot) {
@@ -17,17 +17,16 @@ pub fn add(snapshot: &mut Snapshot) {
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
     let bytes = |name: &str| field(name).map(|kib| kib.saturating_mul(1024));
-    let gauge = |value: Option<u64>| value.map(|value| Sample::new([""; 0], value));
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let cpu = Duration::try_from(cpu).unwrap_or_default();
     // One of them is that which the folder is read with.
     let fds = fs::read_dir("/proc/self/fd").map(|fds| fds.count().saturating_sub(1) as u64).ok();
     snapshot.one(&names::PROCESS_CPU, cpu.as_secs_f64());
-    snapshot.add(&names::PROCESS_RESIDENT, gauge(bytes("VmRSS")));
-    snapshot.add(&names::PROCESS_VIRTUAL, gauge(bytes("VmSize")));
-    snapshot.add(&names::PROCESS_OPEN_FDS, gauge(fds));
-    snapshot.add(&names::PROCESS_MAX_FDS, gauge(getrlimit(Resource::Nofile).current));
-    snapshot.add(&names::PROCESS_THREADS, gauge(field("Threads")));
+    snapshot.known(&names::PROCESS_RESIDENT, bytes("VmRSS"));
+    snapshot.known(&names::PROCESS_VIRTUAL, bytes("VmSize"));
+    snapshot.known(&names::PROCESS_OPEN_FDS, fds);
+    snapshot.known(&names::PROCESS_MAX_FDS, getrlimit(Resource::Nofile).current);
+    snapshot.known(&names::PROCESS_THREADS, field("Threads"));
     let since = snapshot.since.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     snapshot.one(&names::PROCESS_START, since.as_secs_f64());
     runtime(snapshot);

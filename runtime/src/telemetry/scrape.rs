@@ -22,7 +22,7 @@ impl Node {
         self.add_calls(&mut snapshot);
         self.add_server(&mut snapshot);
         self.add_sandboxes(&mut snapshot);
-        let (telemetry, most) = (&self.telemetry, (&self.settings().metrics).into());
+        let (telemetry, most) = (&self.telemetry, self.settings().metrics);
         telemetry.devices.add(&mut snapshot, &self.service.stats(), &telemetry.functions, most);
         self.add_store(&mut snapshot).await;
         self.add_usage(&mut snapshot);
@@ -31,7 +31,7 @@ impl Node {
     }
 
     fn add_calls(&self, snapshot: &mut Snapshot) {
-        let shown = self.telemetry.functions.show((&self.settings().metrics).into(), Instant::now());
+        let shown = self.telemetry.functions.show(self.settings().metrics, Instant::now());
         let (mut calls, mut seconds, mut problems) = (vec![], vec![], vec![]);
         let (mut in_flight, mut cold_starts) = (vec![], vec![]);
         for row in shown.rows {
@@ -103,9 +103,8 @@ impl Node {
         snapshot.one(&names::STORE_UP, u64::from(is_up));
         // A disk that hangs is not asked again.
         let sizes = if is_up { self.store.sizes().await } else { None };
-        let gauge = |value: Option<u64>| value.map(|value| Sample::new([""; 0], value));
-        snapshot.add(&names::DATABASE_BYTES, gauge(sizes.map(|sizes| sizes.database)));
-        snapshot.add(&names::DISK_FREE_BYTES, gauge(sizes.map(|sizes| sizes.free)));
-        snapshot.add(&names::DISK_BYTES, gauge(sizes.map(|sizes| sizes.disk)));
+        snapshot.known(&names::DATABASE_BYTES, sizes.map(|sizes| sizes.database));
+        snapshot.known(&names::DISK_FREE_BYTES, sizes.map(|sizes| sizes.free));
+        snapshot.known(&names::DISK_BYTES, sizes.map(|sizes| sizes.disk));
     }
 }

@@ -45,16 +45,14 @@ impl Series {
 pub struct Tally {
     /// Calls that have come.
     begun: Count,
-    ended: Count,
-    /// Calls that have ended since somebody looked, by which functions are ranked.
-    pub(super) recent: Count,
+    /// Calls of those that have ended.
+    pub(super) ended: Count,
     series: RwLock<Arc<Series>>,
 }
 
 impl Tally {
     pub(super) fn new(series: Arc<Series>) -> Self {
-        let zero = Count::default;
-        Self { begun: zero(), ended: zero(), recent: zero(), series: RwLock::new(series) }
+        Self { begun: Count::default(), ended: Count::default(), series: RwLock::new(series) }
     }
 
     /// What is counted from now on goes to `series`.
@@ -73,7 +71,6 @@ impl Tally {
     /// A call that has come has ended, its answer's body included; with the problem that it was answered with, if it was.
     pub fn end(&self, outcome: Outcome, problem: Option<Code>, took: Duration) {
         self.ended.add(1);
-        self.recent.add(1);
         let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
         series.calls.add(outcome as usize);
         series.seconds.observe(took);

@@ -119,7 +119,12 @@ impl Snapshot {
 
     /// Adds a metric that has no labels.
     pub fn one(&mut self, metric: &'static Metric, value: impl Into<Value>) {
-        self.add(metric, [Sample { labels: vec![], value: value.into(), since: None }]);
+        self.known(metric, Some(value));
+    }
+
+    /// The same for one whose value may not be known.
+    pub fn known(&mut self, metric: &'static Metric, value: Option<impl Into<Value>>) {
+        self.add(metric, value.map(|value| Sample { labels: vec![], value: value.into(), since: None }));
     }
 
     /// As text.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use self::event::Signer;
@@ -23,6 +22,9 @@ use crate::store::{Enough, Store, StoreError};
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+
+/// The setting of the authorities.
+const CA: &str = "webhook.ca";
 
 /// How often it is looked whether an hour is over.
 const LOOK: Duration = Duration::from_secs(10);
@@ -81,13 +83,11 @@ impl Webhook {
     /// A file that cannot be used.
     pub fn new(config: &WebhookConfig) -> anyhow::Result<Option<Arc<Self>>> {
         let Some(url) = config.url.clone() else { return Ok(None) };
-        let ca = config.ca.as_ref().map(|file| {
-            std::fs::read(file).with_context(|| format!("webhook.ca: {} cannot be read", file.display()))
-        });
+        let ca = receiver::authorities(config.ca.as_deref(), CA)?;
         let mut headers = HeaderMap::new();
         let kind = HeaderValue::from_static("application/cloudevents+json; charset=utf-8");
         headers.insert(header::CONTENT_TYPE, kind);
-        let client = receiver::client(headers, ca.transpose()?.as_deref(), "webhook.ca")?;
+        let client = receiver::client(headers, ca.as_deref(), CA)?;
         let signer = config.secret_file.as_deref().map(Signer::read).transpose()?;
         let (timeout, rows, counts) = (config.timeout, config.rows, Counts::default());
         Ok(Some(Arc::new(Self { client, url, signer, timeout, rows, counts })))
@@ -134,8 +134,11 @@ impl Webhook {
             store.webhook_told(next).await?;
             self.counts.behind.store(closed.saturating_sub(next), Ordering::Relaxed);
         }
-        store.webhook_told(closed).await?;
-        self.counts.behind.store(0, Ordering::Relaxed);
+        // In what is left nothing was used.
+        if next < closed {
+            store.webhook_told(closed).await?;
+            self.counts.behind.store(0, Ordering::Relaxed);
+        }
         Ok(())
     }
 

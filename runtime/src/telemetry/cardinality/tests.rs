@@ -1,7 +1,8 @@
 use super::*;
 use crate::meter::record::Outcome;
 
-const MOST: Most = Most { tenants: 2, functions: 2, keep: Duration::from_secs(900) };
+const MOST: MetricsConfig =
+    MetricsConfig { tenants: 2, functions_per_tenant: 2, keep: Duration::from_secs(900) };
 
 fn enter(all: &Cardinality, tenant: &str, function: &str) -> Arc<Tally> {
     all.enter(&tenant.into(), &function.into(), MOST)

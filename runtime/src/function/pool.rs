@@ -137,7 +137,8 @@ impl Pool {
         loop {
             let Some(idle) = self.idle().pop() else {
                 let sandbox = self.start(Some(&work.ticket)).await?;
-                tokio::spawn(Arc::clone(self).live(sandbox, work));
+                // In a box: as it is, it would be moved several times on its way into the task.
+                tokio::spawn(Box::pin(Arc::clone(self).live(sandbox, work)));
                 break;
             };
             match idle.send(work) {
@@ -310,10 +311,11 @@ impl Pool {
             // The call's end is seen from outside the guest, by `Watch`.
             prepared?.run(accessor, std::future::pending()).await?;
             std::future::poll_fn(|cx| accessor.poll_no_interesting_tasks(cx)).await;
-            accessor.with(|mut store| store.as_context_mut().data_mut().end());
             if left == 0 {
+                // The sandbox ends here, and with it the call's hold on its bill.
                 break;
             }
+            accessor.with(|mut store| store.as_context_mut().data_mut().end());
             // The guest is done, but whether it answered is known only when its answer has arrived.
             answered.cancelled().await;
             match self.next(current).await {

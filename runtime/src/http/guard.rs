@@ -101,11 +101,7 @@ async fn let_in(guard: Guard, mut request: Request, next: Next) -> Response {
         request = request.map(|body| Body::new(ReadToEnd::new(body)));
     }
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
-    let mut actor = Actor {
-        from: Some(peer),
-        request: Actor::request(request.method(), request.uri().path()),
-        ..Actor::default()
-    };
+    let mut actor = Actor { from: Some(peer), ..Actor::default() };
     match admit(&node, (request.uri().path(), request.headers()), needs, peer, &mut actor) {
         Ok(principal) => {
             // Keys are ours: a function never sees one.
@@ -119,6 +115,7 @@ async fn let_in(guard: Guard, mut request: Request, next: Next) -> Response {
             if !changes {
                 return next.run(request).await;
             }
+            actor.request = Actor::request(request.method(), request.uri().path());
             request.extensions_mut().insert(actor.clone());
             let response = next.run(request).await;
             if let Some(code) = response.extensions().get::<Code>() {
@@ -129,6 +126,7 @@ async fn let_in(guard: Guard, mut request: Request, next: Next) -> Response {
         Err(problem) => {
             // Who sends no key of ours has nothing to be told of, and addresses that are wrong too often have been.
             if token(request.headers()).is_some() && problem.code != Code::TooManyFailures {
+                actor.request = Actor::request(request.method(), request.uri().path());
                 node.refused(&actor, problem.code).await;
             }
             problem.into_response()
@@ -163,7 +161,7 @@ fn admit(
             }
             let role = Role::Operator;
             actor.role = Some(role);
-            actor.tenant = Some(tenant.to_string());
+            actor.tenant = Some((**tenant).to_owned());
             return Ok(Some(Principal { key: None, role, tenant: Some(tenant.clone()), functions: None }));
         }
         Access::Keys { keys, failures } => (keys, failures),

@@ -29,8 +29,13 @@ fn thread_time() -> u64 {
 }
 
 impl Meter {
-    /// Begins anew: with a call, and after it. Gives the time up to now. For the guest's own thread to do, and with one look at
-    /// its clock, which is a call of the system.
+    /// Begins anew with a call. Gives the time up to when the guest was last entered: what it has computed since then is the
+    /// call's, so that its thread's clock, which is a call of the system, need not be asked.
+    pub fn begin(&self) -> Duration {
+        Duration::from_nanos(self.spent.swap(0, Ordering::Relaxed))
+    }
+
+    /// Begins anew after a call. Gives the time up to now. For the guest's own thread to do.
     pub fn restart(&self) -> Duration {
         let spent = self.spent.load(Ordering::Relaxed);
         let entered = self.entered.load(Ordering::Relaxed);
@@ -144,5 +149,22 @@ mod tests {
         let (seen, first, second) = seen.now_or_never().unwrap();
         assert!(seen >= Duration::from_millis(1) && first >= seen && second >= Duration::from_millis(1));
         assert!(meter.spent() < first + second, "what was given is not given again");
+    }
+
+    #[test]
+    fn a_call_has_what_is_computed_from_the_entry_that_it_begins_in() {
+        let meter = Meter::default();
+        meter.metered(async { compute(1_000_000) }).now_or_never().unwrap();
+        let before = meter.spent();
+        let seen = meter.metered(async {
+            compute(1_000_000);
+            let before = meter.begin();
+            compute(1_000_000);
+            (before, meter.spent())
+        });
+        let (start, call) = seen.now_or_never().unwrap();
+        assert_eq!(start, before, "what came before the entry is not the call's");
+        assert!(call >= Duration::from_millis(2) && meter.spent() >= call, "{call:?}");
+        assert_eq!((meter.begin() >= call, meter.begin()), (true, Duration::ZERO), "nothing is given twice");
     }
 }

@@ -170,7 +170,7 @@ impl Host {
         self.deadline = Some(deadline);
         self.log.begin(number, Some(trace.clone()));
         self.met.begin();
-        let start = self.meter.restart();
+        let start = self.meter.begin();
         if let Some(bill) = &bill {
             bill.enter(start, Arc::clone(&self.meter), Arc::clone(&self.limits.account));
         }

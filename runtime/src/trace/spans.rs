@@ -192,17 +192,6 @@ fn of_request(request: &Request, attributes: &mut Vec<KeyValue>) {
     attributes.extend(request.user_agent.as_ref().map(|agent| text(names::USER_AGENT, &**agent)));
 }
 
-/// The outcome as records say it.
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Answered => "answered",
-        Outcome::Failed => "failed",
-        Outcome::TimedOut => "timed_out",
-        Outcome::Refused => "refused",
-        Outcome::Cancelled => "cancelled",
-    }
-}
-
 /// What a call's span names as its error, if it has one. A client's own mistake is none of the server's. Source: the
 /// conventions for HTTP spans.
 fn error(record: &Record) -> Option<String> {
@@ -215,7 +204,7 @@ fn error(record: &Record) -> Option<String> {
     }
     let code = record.code.as_ref().map(|code| (**code).to_owned());
     Some(code.unwrap_or_else(|| match is_broken {
-        true => outcome(record.outcome).to_owned(),
+        true => record.outcome.name().to_owned(),
         false => record.status.to_string(),
     }))
 }
@@ -235,7 +224,7 @@ fn of_record(record: &Record, attributes: &mut Vec<KeyValue>) {
         attributes.push(number(names::REVISION, record.revision));
     }
     attributes.push(text(names::TENANT, &*record.tenant));
-    attributes.push(text(names::OUTCOME, outcome(record.outcome)));
+    attributes.push(text(names::OUTCOME, record.outcome.name()));
     // Where nothing is metered there is no record.
     if !record.id.is_empty() {
         attributes.push(text(names::FAAS_INVOCATION, &*record.id));

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Computes a month's invoice from raw usage records, and compares it with the one that the server gave, to the last digit.
 
-    weir usage records --format csv > records.csv       # of the month, and of those before it since the first credit's
+    # of the month, and of those before it since the first credit's
+    weir usage records --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z --format csv > records.csv
     weir billing show acme --json > billing.json        # its rate cards too
     weir credits list acme --json > credits.json
     weir invoice 2026-11 --format json > invoice.json

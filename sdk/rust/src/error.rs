@@ -14,6 +14,9 @@
 //! | `wasi:nn` `runtime-error`, `unknown` | 500 | `model_failed` |
 //! | `wasi:nn` `too-large` (memory or quota), `timeout` | 503, `Retry-After: 1` | `model_too_large`, `model_timeout` |
 //! | an output asked for that the model does not have | 500 | `no_such_output` |
+//! | no route of a [`Router`](crate::Router) for the path; for the method | 404; 405 with `Allow` | `not_found`; `method_not_allowed` |
+//! | a parameter of the path that is not what it should be | 400 | `invalid_parameter` |
+//! | a [`Fetch`](crate::Fetch) that found no answer, or not the one expected | 502 | `fetch_failed` |
 //! | a value missing from the function's configuration | 500 | `missing_config` |
 //! | a status or header that HTTP does not allow | 500 | `invalid_response` |
 //! | any other `std::error::Error` through `?` | 500 | `function_error` |
@@ -21,7 +24,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::bindings::wasi::nn::errors::{Error as NnError, ErrorCode};
+use crate::bindings::wasi::nn::errors::ErrorCode;
+use crate::host::NnFailure;
 
 /// Why a function could not answer: an HTTP status, a stable code for programs, and a sentence for people.
 ///
@@ -64,6 +68,11 @@ impl Error {
         self
     }
 
+    /// The same error with what it is about before its detail.
+    pub(crate) fn about(self, what: &str) -> Self {
+        Self { detail: format!("{what}: {}", self.detail), ..self }
+    }
+
     /// The HTTP status, 400 to 599.
     pub fn status(&self) -> u16 {
         self.status
@@ -85,11 +94,7 @@ impl Error {
     }
 
     /// The error of a `wasi:nn` call that was about `what`, by the table at the head of this file.
-    pub(crate) fn from_nn(what: &str, error: &NnError) -> Self {
-        Self::from_nn_parts(what, error.code(), &error.data())
-    }
-
-    fn from_nn_parts(what: &str, code: ErrorCode, data: &str) -> Self {
+    pub(crate) fn from_nn(what: &str, (code, data): NnFailure) -> Self {
         let (status, ours, meaning) = match code {
             ErrorCode::InvalidArgument => (400, "invalid_tensor", "invalid argument"),
             ErrorCode::NotFound => (500, "model_unavailable", "not found"),
@@ -148,10 +153,12 @@ mod tests {
 
     #[test]
     fn model_errors_follow_the_table() {
-        let error =
-            Error::from_nn_parts("model `m`", ErrorCode::InvalidArgument, "input `x`: expected [1, 4]");
+        let error = Error::from_nn(
+            "model `m`",
+            (ErrorCode::InvalidArgument, "input `x`: expected [1, 4]".to_string()),
+        );
         assert_eq!(error.to_string(), "400 invalid_tensor: model `m`: input `x`: expected [1, 4]");
-        let error = Error::from_nn_parts("model `m`", ErrorCode::Timeout, "");
+        let error = Error::from_nn("model `m`", (ErrorCode::Timeout, String::new()));
         assert_eq!(error.to_string(), "503 model_timeout: model `m`: timed out");
         assert_eq!(error.headers(), [("retry-after".to_string(), "1".to_string())]);
     }

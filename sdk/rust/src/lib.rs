@@ -28,40 +28,67 @@
 //! # fn main() {}
 //! ```
 //!
+//! A handler may as well be an `async fn`; a [`Router`] has one for each path and method. Everything compiles off Wasm too, where
+//! [`testing`] stands in for the host: functions are tested with plain `cargo test`.
+//!
 //! | file | what |
 //! | --- | --- |
-//! | `request.rs`, `response.rs` | HTTP in and out |
+//! | `request.rs`, `response.rs`, `events.rs` | HTTP in and out, whole or part by part |
+//! | `router.rs` | handlers by path and method |
+//! | `fetch.rs` | requests of the function's own |
 //! | `error.rs` | what goes wrong, and the answer it becomes |
 //! | `model.rs`, `tensor.rs`, `element.rs` | models, their inputs and outputs |
-//! | `log.rs`, `config.rs` | log lines, and the function's own configuration |
+//! | `typed.rs` | inputs and outputs as structs |
+//! | `image.rs`, `audio.rs` | pictures and sound as tensors' elements (features `image`, `audio`) |
+//! | `log.rs`, `config.rs`, `sleep.rs` | log lines, the function's own configuration, waiting |
 //! | `serve.rs` | the one place where a request of the host becomes a call of the tenant's function |
+//! | `testing.rs` | a host for tests |
+//! | `host/` | what is asked of the host: in a sandbox, in tests |
 //! | `bindings.rs` | the WIT world as Rust |
 //!
-//! The component that comes out is standard (`wasi:http`, `wasi:nn`). Off Wasm, everything compiles, and all
-//! but [`Model`] and [`Tensor`] works, so a function's own logic can be tested with plain `cargo test`.
+//! The component that comes out is standard (`wasi:http`, `wasi:nn`).
 
 pub mod bindings;
 pub mod log;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
+
+#[cfg(feature = "audio")]
+pub mod audio;
+#[cfg(feature = "image")]
+pub mod image;
 
 mod config;
 mod element;
 mod error;
+mod events;
+mod fetch;
+mod host;
 mod model;
 mod request;
 mod response;
+mod router;
 mod serve;
+mod sleep;
 mod tensor;
+mod typed;
 
 pub use config::config;
 pub use element::Element;
 pub use error::Error;
+pub use events::Event;
+pub use fetch::{Fetch, Fetched, Fetching};
 pub use half::{bf16, f16};
 pub use model::{Model, Outputs};
 pub use request::{Chunks, Request};
 pub use response::Response;
+pub use router::Router;
 pub use serde_json::{self, json};
+pub use serve::Answer;
+pub use sleep::sleep;
 pub use tensor::{Dtype, Tensor};
-pub use weir_sdk_macros::function;
+pub use typed::{Array, FromOutputs, FromTensor, Inputs, ToTensor};
+pub use weir_sdk_macros::{Inputs, Outputs, function};
 
 /// What `#[function]` writes: the component's export, which hands each request to the named function.
 #[doc(hidden)]
@@ -92,5 +119,12 @@ macro_rules! __function {
 /// For the code that `#[function]` writes.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::serve::{check, serve};
+    pub use crate::serve::check;
+    #[cfg(target_arch = "wasm32")]
+    pub use crate::serve::serve;
+    pub use crate::typed::{input, output};
 }
+
+// What the derives write names this crate, in its own tests too.
+#[cfg(test)]
+extern crate self as weir_sdk;

@@ -1,24 +1,22 @@
 //! Models by name. The host holds their bytes and runs them; the function holds handles.
 
-use crate::bindings::wasi::nn::graph::load_by_name;
-use crate::bindings::wasi::nn::inference::GraphExecutionContext;
-use crate::{Error, Tensor};
+use crate::typed::{FromOutputs, Inputs};
+use crate::{Error, Tensor, host};
 
 /// A model that the function's deployment names, ready to run.
 #[derive(Debug)]
 pub struct Model {
     name: String,
-    context: GraphExecutionContext,
+    graph: host::Graph,
 }
 
 impl Model {
     /// Opens the model `name`. A name that the function may not use, or that its tenant does not have: 500
     /// `model_unavailable`; the other errors are in the table of `error.rs`.
     pub fn open(name: &str) -> Result<Self, Error> {
-        let context = load_by_name(name)
-            .and_then(|graph| graph.init_execution_context())
-            .map_err(|error| Error::from_nn(&format!("model `{name}`"), &error))?;
-        Ok(Self { name: name.to_string(), context })
+        let graph =
+            host::Graph::open(name).map_err(|error| Error::from_nn(&format!("model `{name}`"), error))?;
+        Ok(Self { name: name.to_string(), graph })
     }
 
     /// Runs the model once on named inputs, and waits for its outputs. The inputs are given away to the host,
@@ -26,17 +24,11 @@ impl Model {
     ///
     /// An input that the model does not take, lacks, or takes in another shape or type: 400 `invalid_tensor`;
     /// the other errors are in the table of `error.rs`.
-    pub fn run<N: Into<String>>(
-        &self,
-        inputs: impl IntoIterator<Item = (N, Tensor)>,
-    ) -> Result<Outputs, Error> {
-        let inputs = inputs.into_iter().map(|(name, tensor)| (name.into(), tensor.host)).collect();
-        let outputs = self
-            .context
-            .compute(inputs)
-            .map_err(|error| Error::from_nn(&format!("model `{}`", self.name), &error))?;
-        let tensors = outputs.into_iter().map(|(name, host)| (name, Tensor { host })).collect();
-        Ok(Outputs { model: self.name.clone(), tensors })
+    pub fn run(&self, inputs: impl Inputs) -> Result<Outputs, Error> {
+        let inputs = inputs.into_inputs()?.into_iter().map(|(name, tensor)| (name, tensor.host)).collect();
+        let outputs = self.graph.run(inputs);
+        let outputs = outputs.map_err(|error| Error::from_nn(&format!("model `{}`", self.name), error))?;
+        Ok(Outputs::of(&self.name, outputs.into_iter().map(|(name, host)| (name, Tensor { host })).collect()))
     }
 
     /// The name it was opened by.
@@ -53,6 +45,10 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    pub(crate) fn of(model: &str, tensors: Vec<(String, Tensor)>) -> Self {
+        Self { model: model.to_string(), tensors }
+    }
+
     /// The output `name`, or 500 `no_such_output`.
     pub fn get(&self, name: &str) -> Result<&Tensor, Error> {
         let tensor = self.tensors.iter().find(|(given, _)| given == name).map(|(_, tensor)| tensor);
@@ -64,6 +60,11 @@ impl Outputs {
         let position = self.tensors.iter().position(|(given, _)| given == name);
         let position = position.ok_or_else(|| self.no_output(name))?;
         Ok(self.tensors.remove(position).1)
+    }
+
+    /// The outputs as a struct that has `#[derive(Outputs)]`: those that it names, each as its field's type.
+    pub fn read<T: FromOutputs>(self) -> Result<T, Error> {
+        T::from_outputs(self)
     }
 
     /// The names of the outputs.

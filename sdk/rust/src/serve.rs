@@ -1,93 +1,105 @@
-//! One request of the host, handed to the tenant's function, and its answer handed back.
+//! One request, handed to the tenant's function, and its answer handed back.
 
-use crate::bindings::wasi::http::types::{
-    Fields, IncomingRequest, OutgoingBody, OutgoingResponse, ResponseOutparam,
-};
-use crate::bindings::wasi::io::streams::StreamError;
-use crate::{Error, Request, Response, log};
+use std::future::Future;
 
-/// Answers `request` with what `handler` makes of it; an error becomes a problem document.
-pub fn serve<E: Into<Error>>(
-    request: IncomingRequest,
-    out: ResponseOutparam,
-    handler: fn(Request) -> Result<Response, E>,
-) {
-    let answer = handler(Request::from_host(request)).map_err(Into::into);
-    let response = answer.unwrap_or_else(answer_to);
-    let outgoing = match outgoing(&response) {
-        Ok(outgoing) => Ok((outgoing, response)),
-        Err(error) => {
-            let response = answer_to(error);
-            outgoing(&response).map(|outgoing| (outgoing, response))
-        }
-    };
-    match outgoing {
-        Ok((outgoing, response)) => send(outgoing, out, response.body()),
-        // Only an error with a header of its own that HTTP does not allow comes here: answer without it.
-        Err(error) => {
-            let response = answer_to(error);
-            let outgoing = OutgoingResponse::new(Fields::new());
-            let _ = outgoing.set_status_code(response.status());
-            send(outgoing, out, response.body());
-        }
+use crate::{Error, Request, Response, host, log};
+
+/// What a handler gives back: a `Result<Response, E>` with `E: Into<Error>`, or a future of one (`async fn`), which is run to its end.
+/// The parameter only tells the two apart; leave it to the compiler.
+pub trait Answer<Kind> {
+    /// Waits for it.
+    fn wait(self) -> Result<Response, Error>;
+}
+
+/// The kind of handlers that answer when they return.
+#[derive(Debug)]
+pub enum Sync {}
+
+/// The kind of handlers that return a future.
+#[derive(Debug)]
+pub enum Async {}
+
+impl<E: Into<Error>> Answer<Sync> for Result<Response, E> {
+    fn wait(self) -> Result<Response, Error> {
+        self.map_err(Into::into)
     }
 }
 
-/// Lets the compiler check, off Wasm, what `serve` would.
-pub fn check<E: Into<Error>>(_: fn(Request) -> Result<Response, E>) {}
+impl<F: Future<Output = Result<Response, E>>, E: Into<Error>> Answer<Async> for F {
+    fn wait(self) -> Result<Response, Error> {
+        host::block_on(self).map_err(Into::into)
+    }
+}
 
-fn answer_to(error: Error) -> Response {
+/// What `handler` makes of the request; an error becomes a problem document, and a line in the log if it is the function's fault.
+pub fn answer<A: Answer<K>, K>(handler: impl FnOnce(Request) -> A, request: Request) -> Response {
+    handler(request).wait().unwrap_or_else(problem)
+}
+
+fn problem(error: Error) -> Response {
     if error.status() >= 500 {
         log::error!("{error}");
     }
     Response::from(error)
 }
 
-/// The response's status and headers as the host's, or 500 `invalid_response`.
-fn outgoing(response: &Response) -> Result<OutgoingResponse, Error> {
-    let invalid = |what: String| Error::new(500, "invalid_response", what);
-    let fields = Fields::new();
-    let append = |name: &str, value: &str| {
-        fields
-            .append(name, value.as_bytes())
-            .map_err(|error| invalid(format!("the response's header `{name}` cannot be sent: {error:?}")))
-    };
-    for (name, value) in response.headers() {
-        append(name, value)?;
-    }
-    if response.needs_content_length() {
-        append("content-length", &response.body().len().to_string())?;
-    }
-    let outgoing = OutgoingResponse::new(fields);
-    let status = response.status();
-    if !(200..=599).contains(&status) || outgoing.set_status_code(status).is_err() {
-        return Err(invalid(format!("the response's status {status} cannot be sent")));
-    }
-    Ok(outgoing)
-}
+/// Lets the compiler check, off Wasm, what `serve` would.
+pub fn check<A: Answer<K>, K>(_: fn(Request) -> A) {}
 
-/// Sends head, then body. Errors here mean that the caller has gone, and that there is nobody left to tell.
-fn send(outgoing: OutgoingResponse, out: ResponseOutparam, bytes: &[u8]) {
-    let body = outgoing.body();
-    ResponseOutparam::set(out, Ok(outgoing));
-    let Ok(body) = body else { return };
-    if bytes.is_empty() || write_all(&body, bytes).is_ok() {
-        let _ = OutgoingBody::finish(body, None);
-    }
-}
+#[cfg(target_arch = "wasm32")]
+mod wasi {
+    use super::{Answer, answer, problem};
+    use crate::bindings::wasi::http::types::{Fields, IncomingRequest, OutgoingResponse, ResponseOutparam};
+    use crate::{Error, Request, Response, host, log};
 
-/// Writes as much at a time as the host has room for, and waits when it has none.
-fn write_all(body: &OutgoingBody, mut bytes: &[u8]) -> Result<(), StreamError> {
-    let Ok(stream) = body.write() else { return Err(StreamError::Closed) };
-    while !bytes.is_empty() {
-        let room = stream.check_write()?;
-        if room == 0 {
-            stream.subscribe().block();
-            continue;
+    /// Answers the host's `request` with what `handler` makes of it.
+    pub fn serve<A: Answer<K>, K>(
+        request: IncomingRequest,
+        out: ResponseOutparam,
+        handler: fn(Request) -> A,
+    ) {
+        let response = answer(handler, Request::from_host(host::Incoming(request)));
+        let (outgoing, response) = match outgoing(&response) {
+            Ok(outgoing) => (outgoing, response),
+            Err(error) => {
+                let response = problem(error);
+                // Only an error with a header of its own that HTTP does not allow fails here: answer without it.
+                let outgoing = outgoing(&response).unwrap_or_else(|_| OutgoingResponse::new(Fields::new()));
+                let _ = outgoing.set_status_code(response.status());
+                (outgoing, response)
+            }
+        };
+        let body = outgoing.body();
+        ResponseOutparam::set(out, Ok(outgoing));
+        if let Ok(body) = body
+            && let Err(error) = host::send(body, response.into_body())
+        {
+            log::error!("the answer ends unfinished: {error}");
         }
-        let (now, later) = bytes.split_at(bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
-        stream.write(now)?;
-        bytes = later;
     }
-    stream.blocking_flush()
+
+    /// The response's status and headers as the host's, or 500 `invalid_response`.
+    fn outgoing(response: &Response) -> Result<OutgoingResponse, Error> {
+        let invalid = |what: String| Error::new(500, "invalid_response", what);
+        let fields = Fields::new();
+        let append = |name: &str, value: &str| {
+            fields
+                .append(name, value.as_bytes())
+                .map_err(|error| invalid(format!("the response's header `{name}` cannot be sent: {error:?}")))
+        };
+        for (name, value) in response.headers() {
+            append(name, value)?;
+        }
+        if let Some(length) = response.content_length() {
+            append("content-length", &length.to_string())?;
+        }
+        let outgoing = OutgoingResponse::new(fields);
+        let status = response.status();
+        if !(200..=599).contains(&status) || outgoing.set_status_code(status).is_err() {
+            return Err(invalid(format!("the response's status {status} cannot be sent")));
+        }
+        Ok(outgoing)
+    }
 }
+#[cfg(target_arch = "wasm32")]
+pub use wasi::serve;

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use crate::Error;
-use crate::bindings::wasi::nn::tensor::{Tensor as HostTensor, TensorType};
 use crate::element::{Element, bytes_of, elements_of};
+use crate::{Error, host};
 
 /// An element type of `wasi:nn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +30,7 @@ pub enum Dtype {
 /// model's input copies nothing.
 #[derive(Debug)]
 pub struct Tensor {
-    pub(crate) host: HostTensor,
+    pub(crate) host: host::Tensor,
 }
 
 impl Tensor {
@@ -39,25 +38,17 @@ impl Tensor {
     /// dimensions, which is 1 for the shape `[]`; otherwise 400 `invalid_tensor`.
     pub fn new<T: Element>(shape: &[usize], elements: &[T]) -> Result<Self, Error> {
         let dimensions = dimensions(shape, elements.len())?;
-        Ok(Self { host: HostTensor::new(&dimensions, host_type(T::DTYPE), bytes_of(elements)) })
+        Ok(Self { host: host::Tensor::new(&dimensions, T::DTYPE, bytes_of(elements)) })
     }
 
     /// The size of each dimension.
     pub fn shape(&self) -> Vec<usize> {
-        self.host.dimensions().into_iter().map(|size| size as usize).collect()
+        self.host.shape().into_iter().map(|size| size as usize).collect()
     }
 
     /// The type of the elements.
     pub fn dtype(&self) -> Dtype {
-        match self.host.ty() {
-            TensorType::Fp16 => Dtype::F16,
-            TensorType::Fp32 => Dtype::F32,
-            TensorType::Fp64 => Dtype::F64,
-            TensorType::Bf16 => Dtype::Bf16,
-            TensorType::U8 => Dtype::U8,
-            TensorType::I32 => Dtype::I32,
-            TensorType::I64 => Dtype::I64,
-        }
+        self.host.dtype()
     }
 
     /// The elements, copied from the host. 400 `invalid_tensor` if `T` is not the tensor's element type.
@@ -66,14 +57,14 @@ impl Tensor {
         if given != T::DTYPE {
             return Err(invalid(format!("the tensor holds {given}, asked for {}", T::DTYPE)));
         }
-        let bytes = self.host.data();
+        let bytes = self.host.bytes();
         elements_of(&bytes)
             .ok_or_else(|| invalid(format!("{} bytes are no whole number of {given}", bytes.len())))
     }
 
     /// The elements' bytes, little-endian, copied from the host.
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.host.data()
+        self.host.bytes()
     }
 }
 
@@ -91,20 +82,8 @@ impl fmt::Display for Dtype {
     }
 }
 
-fn host_type(dtype: Dtype) -> TensorType {
-    match dtype {
-        Dtype::F16 => TensorType::Fp16,
-        Dtype::F32 => TensorType::Fp32,
-        Dtype::F64 => TensorType::Fp64,
-        Dtype::Bf16 => TensorType::Bf16,
-        Dtype::U8 => TensorType::U8,
-        Dtype::I32 => TensorType::I32,
-        Dtype::I64 => TensorType::I64,
-    }
-}
-
 /// The shape as `wasi:nn` wants it, if it holds exactly `count` elements.
-fn dimensions(shape: &[usize], count: usize) -> Result<Vec<u32>, Error> {
+pub(crate) fn dimensions(shape: &[usize], count: usize) -> Result<Vec<u32>, Error> {
     let needed = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
     if needed != Some(count) {
         let needed = needed.map_or("too many to count".to_string(), |needed| needed.to_string());

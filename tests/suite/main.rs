@@ -8,6 +8,7 @@ mod backup;
 mod billing;
 mod calls;
 mod cli;
+mod conformance;
 mod corpus;
 mod crash;
 mod egress;

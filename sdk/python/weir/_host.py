@@ -69,8 +69,8 @@ class Wasi(_interface.Host):
 
     def fetch(self, request: _interface.Outgoing) -> _Answer:
         outgoing = types.OutgoingRequest(_fields(request.headers, FetchFailure))
-        kind = _METHODS.get(request.method)
-        scheme = {"http": types.Scheme_Http, "https": types.Scheme_Https}.get(request.scheme)
+        kind: Any = _METHODS.get(request.method)
+        scheme: Any = {"http": types.Scheme_Http, "https": types.Scheme_Https}.get(request.scheme)
         try:
             outgoing.set_method(kind() if kind else types.Method_Other(request.method))
             outgoing.set_scheme(scheme() if scheme else types.Scheme_Other(request.scheme))

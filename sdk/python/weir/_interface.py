@@ -42,7 +42,8 @@ class Incoming(Protocol):
     """A body that comes in. `read` waits for the next part, `None` at the end, and raises `Error`; `waitable` is for
     `Host.wait`."""
 
-    waitable: Any
+    @property
+    def waitable(self) -> Any: ...
 
     def read(self) -> bytes | None: ...
 
@@ -69,7 +70,8 @@ class Answer(Protocol):
     """A request that was sent. `get` gives status, headers and body of its answer once, `None` while there is none, and
     raises `FetchFailure`."""
 
-    waitable: Any
+    @property
+    def waitable(self) -> Any: ...
 
     def get(self) -> tuple[int, list[tuple[str, str]], Incoming] | None: ...
 

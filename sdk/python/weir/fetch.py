@@ -123,7 +123,7 @@ def fetch_all(requests: Iterable[str | Fetching]) -> list[Fetched]:
     return [fetching.wait() for fetching in started]
 
 
-def _encode(part: bytes | str) -> bytes:
+def _encode(part: Any) -> bytes:
     return part.encode() if isinstance(part, str) else bytes(part)
 
 

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from math import exp
 from operator import index
-from typing import Any
+from typing import Any, cast
 
 from ._interface import Data, current
 from .errors import Error
@@ -128,8 +128,10 @@ class Tensor:
 
     def __buffer__(self, flags: int) -> memoryview:
         """The elements, for `memoryview` and all that reads buffers (Python 3.12 and later); f16 and bf16 as 32-bit floats."""
-        elements = memoryview(self.toarray())
-        return elements if 0 in self._shape or len(self._shape) < 2 else elements.cast("B").cast(elements.format, self._shape)
+        elements: Any = memoryview(self.toarray())
+        if len(self._shape) == 1 or 0 in self._shape:
+            return cast(memoryview, elements)
+        return cast(memoryview, elements.cast("B").cast(elements.format, self._shape))
 
     def __len__(self) -> int:
         """The size of the first dimension."""

@@ -26,6 +26,7 @@ test: build guests
 	$(CARGO) test --release --locked --workspace
 	$(CARGO) test --release --locked --manifest-path sdk/rust/Cargo.toml --target-dir target/sdk
 	$(CARGO) test --release --locked --manifest-path examples/Cargo.toml --target-dir target/examples
+	PYTHONPATH=sdk/python $(PYTHON) -m unittest discover sdk/python/tests
 
 # EXAMPLES=1000 for more requests per route, SEED=1 for the same again.
 api-test: build
@@ -59,13 +60,22 @@ target:
 models:
 	$(PYTHON) scripts/fetch-models.py
 
-# The guest that is not built with cargo: Python, by componentize-py.
-guests: target/python-guest/guest.wasm
+# The guests that are not built with cargo: Python, by componentize-py.
+guests: target/python-guest/guest.wasm target/python-conformance/guest.wasm
 
-target/python-guest/guest.wasm: tests/guests/python/app.py $(wildcard wit/*.wit wit/deps/*.wit) Makefile
+WIT = $(wildcard wit/*.wit wit/deps/*.wit)
+
+$(PYTHON_TOOLS)/bin/componentize-py: Makefile
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(PYTHON_TOOLS) $(COMPONENTIZE_PY)
+	touch $@
+
+target/python-guest/guest.wasm: tests/guests/python/app.py $(WIT) $(PYTHON_TOOLS)/bin/componentize-py
 	mkdir -p $(@D)
 	PYTHONPATH=$(PYTHON_TOOLS) $(PYTHON_TOOLS)/bin/componentize-py -d wit -w function componentize -p tests/guests/python app -o $@
+
+target/python-conformance/guest.wasm: tests/conformance/python/app.py $(wildcard sdk/python/weir/*.py) $(WIT) $(PYTHON_TOOLS)/bin/componentize-py
+	mkdir -p $(@D)
+	PYTHONPATH=sdk/python:$(PYTHON_TOOLS) $(PYTHON) -m weir build app:app --path tests/conformance/python -o $@
 
 fmt:
 	$(CARGO) fmt --all

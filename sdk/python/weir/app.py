@@ -68,6 +68,9 @@ class App:
         try:
             given = self._find(request)(request)
             return response_of(run(given) if hasattr(given, "__await__") else given)
+        except MemoryError:
+            # What is left is too little to go on with: the sandbox ends, and the host tells the caller why.
+            raise
         except Exception as exception:
             return answer_to(exception)
 

@@ -84,7 +84,7 @@ def chain(request):
 def tensor(request):
     given = request.json()
     made = Tensor(given["data"], given["shape"], given["dtype"])
-    return {"dtype": made.dtype, "shape": made.shape, "data": made.tolist(), "bytes": made.tobytes().hex()}
+    return {"dtype": made.dtype, "shape": made.shape, "data": list(made.toarray()), "bytes": made.tobytes().hex()}
 
 
 @app.get("/refuse")

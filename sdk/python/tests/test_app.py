@@ -191,7 +191,14 @@ class Errors(unittest.TestCase):
         self.assertEqual(reply.json()["detail"], "all\nis lost")
         (line,) = host.lines
         self.assertTrue(line.startswith("ERROR 500 function_error: all\\nis lost (RuntimeError at "), line)
-        self.assertRegex(line, r"test_app\.py:\d+ fail\)$")
+        self.assertRegex(line, r"\(RuntimeError at test_app\.py:\d+ fail\)$")
+
+    def test_no_memory_is_no_answer(self):
+        def grow(request):
+            raise MemoryError
+
+        with self.assertRaises(MemoryError):
+            Host().call(grow, "GET", "/")
 
     def test_an_exception_in_a_stream_ends_it_unfinished(self):
         def parts():

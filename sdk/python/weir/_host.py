@@ -279,6 +279,8 @@ def _send(body: types.OutgoingBody, parts: Iterator[bytes]) -> None:
     except Err:
         body.__exit__(None, None, None)
         return
+    except MemoryError:
+        raise
     except Exception as exception:
         log.error(describe(exception))
         body.__exit__(None, None, None)

@@ -15,13 +15,15 @@ from .response import Response, problem, response_of
 Handler = Callable[[Request], Any]
 H = TypeVar("H", bound=Handler)
 
+_HERE = os.path.dirname(__file__)
+
 
 class App:
     """A function's routes.
 
     A handler gets the request, and is a function or an `async def`. It gives a `Response`, a dict or list (sent as JSON), a
     str, bytes, `None` (204), or a generator of bytes or str, each of which is sent as soon as it is made. It raises `Error`
-    to refuse; any other exception is 500 `function_error`.
+    to refuse; any other exception but `MemoryError` is 500 `function_error`.
 
     Routes are tried in the order in which they were added. A segment `{name}` takes any one segment of the path that is not
     empty, percent-decoded, as `request.params["name"]`; a last `{name...}` takes all that is left. `GET` answers `HEAD` too.
@@ -64,12 +66,12 @@ class App:
 
     def __call__(self, request: Request) -> Response:
         """The answer to `request`. All that is raised becomes a problem document; what has a status of 500 or more is also
-        a line in the log."""
+        a line in the log. A `MemoryError` that no handler caught is raised, which ends the sandbox: the host answers."""
         try:
             given = self._find(request)(request)
             return response_of(run(given) if hasattr(given, "__await__") else given)
         except MemoryError:
-            # What is left is too little to go on with: the sandbox ends, and the host tells the caller why.
+            # What is left is too little to go on with.
             raise
         except Exception as exception:
             return answer_to(exception)
@@ -111,7 +113,8 @@ def answer_to(exception: BaseException) -> Response:
 
 
 def describe(exception: BaseException) -> str:
-    """The exception as one line: what it says, and, if it is no `Error`, its type and where it was raised, innermost last."""
+    """The exception as one line: what it says, and, if it is no `Error`, its type and where outside the SDK it was raised,
+    innermost last."""
     error = Error.of(exception)
     if exception is error:
         return str(error)
@@ -119,7 +122,8 @@ def describe(exception: BaseException) -> str:
     traceback = exception.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        places.append(f"{os.path.basename(code.co_filename)}:{traceback.tb_lineno} {code.co_name}")
+        if os.path.dirname(code.co_filename) != _HERE:
+            places.append(f"{os.path.basename(code.co_filename)}:{traceback.tb_lineno} {code.co_name}")
         traceback = traceback.tb_next
     return f"{error} ({type(exception).__name__} at {' > '.join(places) or 'no known place'})"
 

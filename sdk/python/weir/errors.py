@@ -18,7 +18,7 @@ own making:
 | a `fetch` that found no answer, or not the one expected | 502 | `fetch_failed` |
 | a value missing from the function's configuration | 500 | `missing_config` |
 | a status or header that HTTP does not allow, or a body of a type that none is made of | 500 | `invalid_response` |
-| any other exception | 500 | `function_error` |
+| any other exception but `MemoryError`, which ends the sandbox: the host answers | 500 | `function_error` |
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ test: build guests
 	$(CARGO) test --release --locked --workspace
 	$(CARGO) test --release --locked --manifest-path sdk/rust/Cargo.toml --target-dir target/sdk
 	$(CARGO) test --release --locked --manifest-path examples/Cargo.toml --target-dir target/examples
-	PYTHONPATH=sdk/python $(PYTHON) -m unittest discover sdk/python/tests
+	target/release/weir openapi > target/openapi.json
+	WEIR_OPENAPI=target/openapi.json PYTHONPATH=sdk/python $(PYTHON) -m unittest discover sdk/python/tests
 
 # EXAMPLES=1000 for more requests per route, SEED=1 for the same again.
 api-test: build

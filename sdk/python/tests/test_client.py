@@ -168,7 +168,7 @@ class Description(WithServer):
             lambda: client.roll_back("f", 1),
             lambda: client.logs("f", tail=1),
             lambda: client.models.put("m", b""),
-            lambda: client.models.configure("m", pinned=True),
+            lambda: client.models.configure("m", pin=True),
             lambda: client.models.list(prefix="m"),
             lambda: client.models.show("m"),
             lambda: client.models.delete("m"),

@@ -18,7 +18,7 @@ class Routes(unittest.TestCase):
         def part(request):
             return request.params
 
-        @app.route("/files/{path...}", methods=["put", "delete"])
+        @app.route("/files/{*path}", methods=["put", "delete"])
         def file(request):
             return request.params["path"]
 
@@ -36,6 +36,13 @@ class Routes(unittest.TestCase):
         self.assertEqual(call(self.app, "PUT", "/files/").text(), "")
         self.assertEqual(call(self.app, "GET", "/items//parts/7").status, 404)
         self.assertEqual(call(self.app, "GET", "/items/1/parts/7/").status, 404)
+
+    def test_what_is_said_goes_before_what_is_taken(self):
+        app = App()
+        for path in ("/{*all}", "/{a}/{b}", "/{a}/b", "/a/{b}", "/a/b", "/a/b"):
+            app.get(path)(lambda request, path=path, number=len(app._routes): [path, number])
+        asked = [("/a/b", 4), ("/a/x", 3), ("/x/b", 2), ("/x/y", 1), ("/x", 0), ("/a/b/c", 0), ("/", 0)]
+        self.assertEqual([call(app, "GET", path).json()[1] for path, _ in asked], [number for _, number in asked])
 
     def test_no_route_and_no_method(self):
         reply = call(self.app, "GET", "/nowhere")

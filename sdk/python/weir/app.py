@@ -15,6 +15,9 @@ from .response import Response, problem, response_of
 Handler = Callable[[Request], Any]
 H = TypeVar("H", bound=Handler)
 
+#: A path's segments, its methods, or none for all, and who answers.
+Route = tuple[list[str], tuple[str, ...], Handler]
+
 _HERE = os.path.dirname(__file__)
 
 
@@ -25,12 +28,13 @@ class App:
     str, bytes, `None` (204), or a generator of bytes or str, each of which is sent as soon as it is made. It raises `Error`
     to refuse; any other exception but `MemoryError` is 500 `function_error`.
 
-    Routes are tried in the order in which they were added. A segment `{name}` takes any one segment of the path that is not
-    empty, percent-decoded, as `request.params["name"]`; a last `{name...}` takes all that is left. `GET` answers `HEAD` too.
+    A segment `{name}` of a route takes any one segment of the path that is not empty, percent-decoded, as
+    `request.params["name"]`; a last `{*name}` takes all that is left. A segment that is said goes before `{name}`, and that
+    before `{*name}`; of routes that are alike the first one goes. `GET` answers `HEAD` too.
     """
 
     def __init__(self) -> None:
-        self._routes: list[tuple[list[str], tuple[str, ...], Handler]] = []
+        self._routes: list[Route] = []
 
     def route(self, path: str, methods: Iterable[str] | None = None) -> Callable[[H], H]:
         """Adds a handler for `methods`, or for all of them. A path that does not begin with `/`: `ValueError`."""
@@ -40,6 +44,7 @@ class App:
 
         def add(handler: H) -> H:
             self._routes.append((path.split("/"), names, handler))
+            self._routes.sort(key=_rank)
             return handler
 
         return add
@@ -100,7 +105,7 @@ def app_of(given: App | Handler) -> App:
     if not callable(given):
         raise TypeError(f"neither an App nor a handler: {given!r}")
     app = App()
-    app.route("/{path...}")(given)
+    app.route("/{*path}")(given)
     return app
 
 
@@ -128,11 +133,15 @@ def describe(exception: BaseException) -> str:
     return f"{error} ({type(exception).__name__} at {' > '.join(places) or 'no known place'})"
 
 
+def _rank(route: Route) -> list[int]:
+    return [2 if part.startswith("{*") else 1 if part.startswith("{") else 0 for part in route[0]]
+
+
 def _match(pattern: list[str], segments: list[str]) -> dict[str, str] | None:
     params = {}
     for index, part in enumerate(pattern):
-        if part.startswith("{") and part.endswith("...}"):
-            params[part[1:-4]] = unquote("/".join(segments[index:]))
+        if part.startswith("{*") and part.endswith("}") and index < len(segments):
+            params[part[2:-1]] = unquote("/".join(segments[index:]))
             return params
         if index >= len(segments):
             return None

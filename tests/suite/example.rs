@@ -1,4 +1,4 @@
-//! The example gives the answers of the package that its model comes from.
+//! The examples give the answers of the packages that their models come from.
 
 use serde_json::{Value, json};
 use weir_tests::{Server, guests, model, root};
@@ -32,4 +32,80 @@ async fn file_type_answers_as_the_wheel_does() {
     let long = "fn main() { println!(\"{}\", 1 + 1); }\n".repeat(100_000);
     assert_eq!(server.call("file-type", "/", long).await.json["label"], "rust");
     assert_eq!(server.get("/fn/default/file-type/").await.code(), "method_not_allowed");
+}
+
+/// Far enough apart for two ways of computing the same in 32 and in 64 bits, and for nothing else.
+const COSINE_TOLERANCE: f64 = 1e-3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn embeddings_are_those_of_the_reference() {
+    let server = Server::start().await;
+    assert_eq!(server.put_model("minilm", model("minilm/model.onnx")).await.status, 201);
+    let deployed = server.deploy("embeddings", guests::EMBEDDINGS, json!({ "models": ["minilm"] })).await;
+    assert_eq!(deployed.status, 201, "{}", deployed.text());
+
+    let expected = std::fs::read_to_string(root().join("examples/embeddings/expected.json")).unwrap();
+    let expected: Vec<Value> = serde_json::from_str(&expected).unwrap();
+    assert_eq!(expected.len(), 50);
+    let texts: Vec<&str> = expected.iter().map(|entry| entry["text"].as_str().unwrap()).collect();
+    let answer = server.call("embeddings", "/embed", json!({ "texts": texts }).to_string()).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let embeddings: Vec<Vec<f64>> = serde_json::from_value(answer.json["embeddings"].clone()).unwrap();
+    assert_eq!(embeddings.len(), texts.len());
+    for (entry, embedding) in expected.iter().zip(&embeddings) {
+        let reference: Vec<f64> = serde_json::from_value(entry["embedding"].clone()).unwrap();
+        assert_eq!(embedding.len(), 384);
+        assert!((dot(embedding, embedding) - 1.0).abs() < COSINE_TOLERANCE, "{}", entry["text"]);
+        assert!(dot(embedding, &reference) > 1.0 - COSINE_TOLERANCE, "{}", entry["text"]);
+    }
+
+    // Alone, a text is not padded: it is the same text.
+    let alone = server.call("embeddings", "/embed", json!({ "texts": [texts[0]] }).to_string()).await;
+    let alone: Vec<Vec<f64>> = serde_json::from_value(alone.json["embeddings"].clone()).unwrap();
+    assert!(dot(&alone[0], &embeddings[0]) > 1.0 - COSINE_TOLERANCE);
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_finds_what_means_the_same() {
+    let server = Server::start().await;
+    assert_eq!(server.put_model("minilm", model("minilm/model.onnx")).await.status, 201);
+    let deployed = server.deploy("embeddings", guests::EMBEDDINGS, json!({ "models": ["minilm"] })).await;
+    assert_eq!(deployed.status, 201, "{}", deployed.text());
+
+    let documents = [
+        "Bake the bread for forty minutes, until the crust is brown.",
+        "Shares dropped when the news came out.",
+        "I forgot my login and cannot get in.",
+        "A dam regulates how much water flows downstream.",
+    ];
+    for (query, best) in
+        [("How do I reset my password?", 2), ("What does a weir do?", 3), ("stock market losses", 1)]
+    {
+        let search = json!({ "query": query, "documents": documents, "top": 2 });
+        let answer = server.call("embeddings", "/search", search.to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let hits = answer.json.as_array().unwrap();
+        assert_eq!(hits.len(), 2);
+        assert_eq!((&hits[0]["index"], &hits[0]["text"]), (&json!(best), &json!(documents[best])), "{query}");
+        assert!(hits[0]["score"].as_f64().unwrap() > hits[1]["score"].as_f64().unwrap());
+    }
+
+    let none =
+        server.call("embeddings", "/search", json!({ "query": "a", "documents": [] }).to_string()).await;
+    assert_eq!((none.status, none.json), (200, json!([])));
+    for (path, body, status, code) in [
+        ("/embed", json!({ "texts": vec!["a"; 65] }), 400, "too_many_texts"),
+        ("/embed", json!({ "texts": ["a".repeat(65537)] }), 400, "text_too_long"),
+        ("/embed", json!({ "text": "a" }), 400, "invalid_json"),
+        ("/search", json!({ "query": "a", "documents": ["a"], "top": 0 }), 400, "invalid_top"),
+        ("/other", json!({}), 404, "not_found"),
+    ] {
+        let answer = server.call("embeddings", path, body.to_string()).await;
+        assert_eq!((answer.status, answer.code()), (status, code), "{path}: {}", answer.text());
+    }
+    assert_eq!(server.get("/fn/default/embeddings/embed").await.code(), "method_not_allowed");
 }

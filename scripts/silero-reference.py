@@ -31,13 +31,16 @@ RATE, STEP, CONTEXT = 16000, 512, 64
 
 
 def main() -> None:
+    found = importlib.util.find_spec("silero_vad")
     try:
         import onnxruntime
         import soundfile
     except ImportError:
+        found = None
+    if found is None:
         return rerun_in_venv()
 
-    package = pathlib.Path(importlib.util.find_spec("silero_vad").origin).parent
+    package = pathlib.Path(found.origin).parent
     network = onnxruntime.InferenceSession(str(package / "data" / "silero_vad.onnx"))
     rule = rules(package / "utils_vad.py").get_speech_timestamps_from_probs
     expected = {}

@@ -23,6 +23,7 @@ const _: () = assert!(MIN_SILENCE >= 2 * PAD);
 
 /// From the first sample to the one after the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(serde::Deserialize))]
 pub struct Speech {
     pub start: usize,
     pub end: usize,

@@ -303,7 +303,10 @@ pub mod tests {
         assert_eq!(refusal(b"RIFF"), refused(400, "invalid_wav"));
         assert_eq!(refusal(&file(std::slice::from_ref(&data))), refused(400, "invalid_wav"));
         assert_eq!(refusal(&file(&[format(PCM, 1, RATE, 16)])), refused(400, "invalid_wav"));
-        assert_eq!(refusal(&file(&[chunk("fmt ", &[1, 0, 1, 0]), data.clone()])), refused(400, "invalid_wav"));
+        assert_eq!(
+            refusal(&file(&[chunk("fmt ", &[1, 0, 1, 0]), data.clone()])),
+            refused(400, "invalid_wav")
+        );
         let nan = chunk("data", &f32::NAN.to_le_bytes());
         assert_eq!(refusal(&file(&[format(FLOAT, 1, RATE, 32), nan])), refused(400, "invalid_wav"));
         for format in [

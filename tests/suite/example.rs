@@ -109,3 +109,77 @@ async fn a_search_finds_what_means_the_same() {
     }
     assert_eq!(server.get("/fn/default/embeddings/embed").await.code(), "method_not_allowed");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn voice_activity_hears_what_the_wheel_hears() {
+    let server = Server::start().await;
+    assert_eq!(server.put_model("silero-vad", model("silero/vad.onnx")).await.status, 201);
+    let deployed =
+        server.deploy("voice-activity", guests::VOICE_ACTIVITY, json!({ "models": ["silero-vad"] })).await;
+    assert_eq!(deployed.status, 201, "{}", deployed.text());
+
+    let folder = root().join("examples/voice-activity");
+    let expected = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+    let expected: serde_json::Map<String, Value> = serde_json::from_str(&expected).unwrap();
+    let seconds = |samples: &Value| json!(samples.as_f64().unwrap() / 16000.0);
+    let (mut speeches, mut without) = (0, 0);
+    for (file, expected) in &expected {
+        let bytes = std::fs::read(folder.join("samples").join(file)).unwrap();
+        let answer = server.call("voice-activity", "/?probabilities=1", bytes).await;
+        assert_eq!(answer.status, 200, "{file}: {}", answer.text());
+        assert_eq!(answer.json["duration_s"], seconds(&expected["samples"]), "{file}");
+        let speech: Vec<Value> = expected["speech"].as_array().unwrap().clone();
+        let times = speech
+            .iter()
+            .map(|speech| json!({ "start_s": seconds(&speech["start"]), "end_s": seconds(&speech["end"]) }));
+        assert_eq!(answer.json["speech"], times.collect::<Value>(), "{file}");
+        let probabilities =
+            |value: &Value| -> Vec<f64> { serde_json::from_value(value["probabilities"].clone()).unwrap() };
+        let (given, wanted) = (probabilities(&answer.json), probabilities(expected));
+        assert_eq!(given.len(), wanted.len(), "{file}");
+        assert!(
+            given.iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-3),
+            "{file}: {given:?}, {wanted:?}"
+        );
+        speeches += speech.len();
+        without += usize::from(speech.is_empty());
+    }
+    assert!(speeches >= 8 && without >= 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn voice_activity_reads_a_stream_and_says_what_it_does_not_take() {
+    let server = Server::start().await;
+    assert_eq!(server.put_model("silero-vad", model("silero/vad.onnx")).await.status, 201);
+    let deployed =
+        server.deploy("voice-activity", guests::VOICE_ACTIVITY, json!({ "models": ["silero-vad"] })).await;
+    assert_eq!(deployed.status, 201, "{}", deployed.text());
+
+    // A header as one writes it who does not know the length, of mono 16-bit samples at this rate.
+    let head = |rate: u32| {
+        let mut head = b"RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0\x01\0\x01\0".to_vec();
+        head.extend([rate, 2 * rate].map(u32::to_le_bytes).concat());
+        head.extend(b"\x02\0\x10\0data\xff\xff\xff\xff");
+        head
+    };
+    let samples = root().join("examples/voice-activity/samples");
+    let file = std::fs::read(samples.join("speech.wav")).unwrap();
+    let whole = server.call("voice-activity", "/", file.clone()).await;
+    let streamed = server.call("voice-activity", "/", [head(16000), file[44..].to_vec()].concat()).await;
+    assert_eq!((streamed.status, &streamed.json), (200, &whole.json));
+    assert!(whole.json.get("probabilities").is_none());
+
+    let five_minutes_and_one_sample = vec![0; 2 * (300 * 16000 + 1)];
+    for (path, body, status, code) in [
+        ("/", [head(16000), five_minutes_and_one_sample].concat(), 413, "audio_too_long"),
+        ("/", head(44100), 415, "unsupported_wav"),
+        ("/", b"OggS, and no WAV".to_vec(), 415, "not_wav"),
+        ("/", head(16000)[..20].to_vec(), 400, "invalid_wav"),
+        ("/", vec![], 400, "invalid_wav"),
+        ("/?probabilities=all", file, 400, "invalid_query"),
+    ] {
+        let answer = server.call("voice-activity", path, body).await;
+        assert_eq!((answer.status, answer.code()), (status, code), "{}", answer.text());
+    }
+    assert_eq!(server.get("/fn/default/voice-activity/").await.code(), "method_not_allowed");
+}

@@ -26,7 +26,7 @@ use crate::speech::Speech;
 use crate::wav::{RATE, Reader};
 
 /// The longest recording, in seconds: a call has an end.
-const MAX_SECONDS: usize = 600;
+const MAX_SECONDS: usize = 300;
 
 #[derive(Serialize)]
 struct Answer {

@@ -11,7 +11,8 @@ lets through, scaled to length 1. The same bytes on every machine.
 
     python3 scripts/minilm-onnx.py [FOLDER]
 
-Needs onnx, safetensors and numpy, which `make models` brings. Exits with 1 if the weights are not there.
+Needs Python 3.10 or newer with onnx, safetensors and numpy, which `make models` brings. Exits with 1 if the
+weights are not there.
 """
 
 import pathlib

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Embeds the sentences of `examples/embeddings` by other means than the example; writes `expected.json` there.
+"""Embeds the sentences of `examples/embeddings` without the example; writes `expected.json` there.
 
 What an all-MiniLM-L6-v2 embedding is, `sentence-transformers` says; it wants PyTorch, which is gigabytes. So
 the reference is made of two parts that share nothing with the example: Hugging Face's `tokenizers` with the
-model's own `tokenizer.json`, cut at 256 tokens as `sentence-transformers` cuts for this model, and the network
-written out here over the weights, in numpy and 64-bit floating point.
+model's own `tokenizer.json`, cut at 256 tokens as `sentence-transformers` cuts for this model, and the
+network written out here over the weights, in numpy and 64-bit floating point.
 
     python3 scripts/minilm-reference.py        (after `make models`)
 
 For each sentence: its text, the tokens' ids, and the embedding, rounded to 6 digits. The packages go, pinned,
-into a virtual environment under `target/`, which the script makes on first use (that needs the package index).
+into a virtual environment under `target/`, which the script makes on first use (that needs the package
+index).
 """
 
 import json
@@ -38,7 +39,8 @@ def main() -> None:
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
     tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.no_padding()
-    weights = {name: value.astype("float64") for name, value in load_file(MODEL / "model.safetensors").items()}
+    weights = load_file(MODEL / "model.safetensors")
+    weights = {name: value.astype("float64") for name, value in weights.items()}
     expected = []
     for text in json.loads((EXAMPLE / "samples" / "sentences.json").read_text(encoding="utf-8")):
         # `sentence-transformers` strips a text before it tokenises it.

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Asks the Python package `silero-vad` about the samples of `examples/voice-activity`; writes `expected.json`.
+"""Asks the Python package `silero-vad` about the samples of `examples/voice-activity`; writes `expected.json`
+there.
 
 The package is the reference that the example is held to: its network as it loads it (which is another file
-than the example's), in onnxruntime, and its own `get_speech_timestamps_from_probs`. It wants PyTorch, which is
-gigabytes and does nothing here; the file of that rule is loaded with a name in PyTorch's place, and the windows
-are made here, in numpy. The samples are read by libsndfile.
+than the example's), in onnxruntime, and its own `get_speech_timestamps_from_probs`. It wants PyTorch, which
+is gigabytes and does nothing here; the file of that rule is loaded with a name in PyTorch's place, and the
+windows are made here, in numpy. The samples are read by libsndfile.
 
     python3 scripts/silero-reference.py
 
@@ -58,7 +59,8 @@ def main() -> None:
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in expected.items())
     (EXAMPLE / "expected.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     for name, entry in expected.items():
-        print(f"{name}: {entry['samples'] / RATE:.2f} s, speech {[(s['start'], s['end']) for s in entry['speech']]}")
+        speech = [(part["start"], part["end"]) for part in entry["speech"]]
+        print(f"{name}: {entry['samples'] / RATE:.2f} s, speech {speech}")
 
 
 def rerun_in_venv() -> None:

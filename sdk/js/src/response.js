@@ -1,6 +1,7 @@
 /** From what a handler gives to the web's `Response`. */
 
 import { HttpError } from "./errors.js";
+import { host } from "./host.js";
 import { log } from "./log.js";
 
 const BYTES = "application/octet-stream";
@@ -109,6 +110,7 @@ function streamOf(parts) {
         }
       }
     } catch (error) {
+      host().exhausted(error);
       log.error(HttpError.of(error).message);
       controller.error(error);
     }

@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 CARGO ?= cargo
+NODE ?= node
+NPM ?= npm
 COMPONENTIZE_PY = componentize-py==0.25.1
 ONNX = onnx==1.23.2 numpy==2.2.6 safetensors==0.8.0 protobuf==7.36.2 ml_dtypes==0.5.4 typing_extensions==4.15.0
 PYTHON_TOOLS = target/python-tools
@@ -30,6 +32,7 @@ test: build guests
 	$(CARGO) test --release --locked --manifest-path examples/Cargo.toml --target-dir target/examples
 	target/release/weir openapi > target/openapi.json
 	WEIR_OPENAPI=target/openapi.json PYTHONPATH=sdk/python $(PYTHON) -m unittest discover sdk/python/tests
+	WEIR_OPENAPI=target/openapi.json $(NODE) --test sdk/js/test/*.test.js
 
 # EXAMPLES=1000 for more requests per route, SEED=1 for the same again.
 api-test: build
@@ -69,8 +72,9 @@ models/minilm/model.onnx: scripts/minilm-onnx.py
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --target $(ONNX_TOOLS) $(ONNX)
 	PYTHONPATH=$(ONNX_TOOLS) $(PYTHON) scripts/minilm-onnx.py
 
-# The guests that are not built with cargo: Python, by componentize-py.
+# The guests that are not built with cargo: Python, by componentize-py; JavaScript, by ComponentizeJS.
 guests: target/python-guest/guest.wasm target/python-conformance/guest.wasm
+guests: target/js-conformance/guest.wasm
 
 WIT = $(wildcard wit/*.wit wit/deps/*.wit)
 
@@ -85,6 +89,16 @@ target/python-guest/guest.wasm: tests/guests/python/app.py $(WIT) $(PYTHON_TOOLS
 target/python-conformance/guest.wasm: tests/conformance/python/app.py $(wildcard sdk/python/weir/*.py) $(WIT) $(PYTHON_TOOLS)/bin/componentize-py
 	mkdir -p $(@D)
 	PYTHONPATH=sdk/python:$(PYTHON_TOOLS) $(PYTHON) -m weir build app:app --path tests/conformance/python -o $@
+
+# What the JavaScript SDK is built and tested with, as its lock file has it.
+JS_TOOLS = sdk/js/node_modules/.package-lock.json
+
+$(JS_TOOLS): sdk/js/package.json sdk/js/package-lock.json
+	cd sdk/js && $(NPM) ci --no-audit --no-fund --ignore-scripts
+	touch $@
+
+target/js-conformance/guest.wasm: tests/conformance/js/app.js sdk/js/build.js $(wildcard sdk/js/src/*.js) $(WIT) $(JS_TOOLS)
+	$(NODE) sdk/js/bin/weir-js.js build $< -o $@
 
 fmt:
 	$(CARGO) fmt --all

@@ -10,11 +10,12 @@ ONNX = onnx==1.23.2 numpy==2.2.6 safetensors==0.8.0 protobuf==7.36.2 ml_dtypes==
 PYTHON_TOOLS = target/python-tools
 ONNX_TOOLS = target/onnx-tools
 
-.PHONY: help demo test api-test bench soak fuzz build target models guests fmt lint clean
+.PHONY: help demo test conformance api-test bench soak fuzz build target models guests fmt lint clean
 
 help:
 	@echo "make demo    set up, start a server, deploy the example, call it, and stop"
 	@echo "make test    run all tests"
+	@echo "make conformance  print what functions can rely on, language by language"
 	@echo "make api-test  send a server thousands of requests, right and wrong ones, as its description has them"
 	@echo "make bench   print ratios against the bare engine and the peers that are installed"
 	@echo "make soak    let the hostile corpus loose on a server for ten minutes (MINUTES=10) after ten of warm-up"
@@ -28,11 +29,14 @@ demo: build
 
 test: build guests
 	$(CARGO) test --release --locked --workspace
-	$(CARGO) test --release --locked --manifest-path sdk/rust/Cargo.toml --target-dir target/sdk
+	$(CARGO) test --release --locked --all-features --manifest-path sdk/rust/Cargo.toml --target-dir target/sdk
 	$(CARGO) test --release --locked --manifest-path examples/Cargo.toml --target-dir target/examples
 	target/release/weir openapi > target/openapi.json
 	WEIR_OPENAPI=target/openapi.json PYTHONPATH=sdk/python $(PYTHON) -m unittest discover sdk/python/tests
 	WEIR_OPENAPI=target/openapi.json $(NODE) --test sdk/js/test/*.test.js
+
+conformance: build guests
+	$(CARGO) test --release --locked -p weir-tests --test suite conformance -- --nocapture
 
 # EXAMPLES=1000 for more requests per route, SEED=1 for the same again.
 api-test: build

@@ -28,19 +28,33 @@ const TEMPLATES: [(&str, &str); 5] = files![
     "README.md" = "../../templates/README.md.tmpl",
 ];
 
-const SDK: [(&str, &str); 24] = files![
+const SDK: [(&str, &str); 38] = files![
     "weir/sdk/rust/Cargo.toml" = "../../../sdk/rust/Cargo.toml",
+    "weir/sdk/rust/src/audio.rs" = "../../../sdk/rust/src/audio.rs",
     "weir/sdk/rust/src/bindings.rs" = "../../../sdk/rust/src/bindings.rs",
     "weir/sdk/rust/src/config.rs" = "../../../sdk/rust/src/config.rs",
     "weir/sdk/rust/src/element.rs" = "../../../sdk/rust/src/element.rs",
     "weir/sdk/rust/src/error.rs" = "../../../sdk/rust/src/error.rs",
+    "weir/sdk/rust/src/events.rs" = "../../../sdk/rust/src/events.rs",
+    "weir/sdk/rust/src/fetch.rs" = "../../../sdk/rust/src/fetch.rs",
+    "weir/sdk/rust/src/host/fake.rs" = "../../../sdk/rust/src/host/fake.rs",
+    "weir/sdk/rust/src/host/mod.rs" = "../../../sdk/rust/src/host/mod.rs",
+    "weir/sdk/rust/src/host/wasi/http.rs" = "../../../sdk/rust/src/host/wasi/http.rs",
+    "weir/sdk/rust/src/host/wasi/mod.rs" = "../../../sdk/rust/src/host/wasi/mod.rs",
+    "weir/sdk/rust/src/host/wasi/nn.rs" = "../../../sdk/rust/src/host/wasi/nn.rs",
+    "weir/sdk/rust/src/host/wasi/ready.rs" = "../../../sdk/rust/src/host/wasi/ready.rs",
+    "weir/sdk/rust/src/image.rs" = "../../../sdk/rust/src/image.rs",
     "weir/sdk/rust/src/lib.rs" = "../../../sdk/rust/src/lib.rs",
     "weir/sdk/rust/src/log.rs" = "../../../sdk/rust/src/log.rs",
     "weir/sdk/rust/src/model.rs" = "../../../sdk/rust/src/model.rs",
     "weir/sdk/rust/src/request.rs" = "../../../sdk/rust/src/request.rs",
     "weir/sdk/rust/src/response.rs" = "../../../sdk/rust/src/response.rs",
+    "weir/sdk/rust/src/router.rs" = "../../../sdk/rust/src/router.rs",
     "weir/sdk/rust/src/serve.rs" = "../../../sdk/rust/src/serve.rs",
+    "weir/sdk/rust/src/sleep.rs" = "../../../sdk/rust/src/sleep.rs",
     "weir/sdk/rust/src/tensor.rs" = "../../../sdk/rust/src/tensor.rs",
+    "weir/sdk/rust/src/testing.rs" = "../../../sdk/rust/src/testing.rs",
+    "weir/sdk/rust/src/typed.rs" = "../../../sdk/rust/src/typed.rs",
     "weir/sdk/rust/macros/Cargo.toml" = "../../../sdk/rust/macros/Cargo.toml",
     "weir/sdk/rust/macros/src/lib.rs" = "../../../sdk/rust/macros/src/lib.rs",
     "weir/wit/README.md" = "../../../wit/README.md",
@@ -111,7 +125,14 @@ mod tests {
     fn the_whole_sdk_comes_along() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut found = Vec::new();
-        for folder in ["sdk/rust/src", "sdk/rust/macros/src", "wit", "wit/deps"] {
+        for folder in [
+            "sdk/rust/src",
+            "sdk/rust/src/host",
+            "sdk/rust/src/host/wasi",
+            "sdk/rust/macros/src",
+            "wit",
+            "wit/deps",
+        ] {
             for file in fs::read_dir(root.join(folder)).unwrap() {
                 let file = file.unwrap();
                 if file.file_type().unwrap().is_file() {
